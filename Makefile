@@ -7,9 +7,11 @@ CARGO ?= cargo
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# Most tests of the command wait for a server, so two of them share a core.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: test
 test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, two real servers
-	tools/with-postgres $(CARGO) test --workspace --all-targets --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
@@ -106,6 +108,13 @@ bench-http: build ## Tidegate against a misbehaving provider, over loopback; add
 bench-peers: build target/peers-venv/done ## the same beside its peers, which are built and installed under target/
 	CARGO_TARGET_DIR=target/peers $(CARGO) build --release --locked --manifest-path benches/peers/Cargo.toml
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-http -- --peers all $(ARGS)
+
+.PHONY: bench-real
+bench-real: build target/peers-venv/done ## behind real nginx and HAProxy (installed if missing), beside reqwest-retry, backon and stamina; add ARGS="--only limit_conn"
+	command -v nginx >/dev/null || apt-get install -y --no-install-recommends nginx-light >/dev/null
+	command -v haproxy >/dev/null || apt-get install -y --no-install-recommends haproxy >/dev/null
+	CARGO_TARGET_DIR=target/peers $(CARGO) build --release --locked --manifest-path benches/peers/Cargo.toml
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-real -- --peers all $(ARGS)
 
 target/peers-venv/done: benches/peers/requirements.txt
 	python3 -m venv target/peers-venv

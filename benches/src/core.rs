@@ -106,7 +106,8 @@ fn main() {
     println!("{:<36} {:>11}  {:>10}  {:>6}", "decision", "median", "target", "per decision");
     let ms = Duration::from_millis;
     let additive = Jitter::Additive { min: ms(1), max: ms(50) };
-    for jitter in [Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, additive] {
+    let proportional = Jitter::Proportional { share: 0.25 };
+    for jitter in [Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, additive, proportional] {
         let backoff = Backoff::new(ms(100), 2.0, ms(60_000), jitter);
         let mut rng = Rng::new(1);
         let name = format!("{jitter:?}").to_lowercase();

@@ -6,13 +6,18 @@
 //!
 //! `bench-limiter --random SEED COUNT [TOLD [FAMILY [WORST]]]` draws COUNT servers of each family
 //! instead and prints the distribution, and the WORST worlds that miss the target.
+//!
+//! `bench-limiter --real [SEED]` prints the table of `bench-real` in virtual time: nginx and HAProxy
+//! as they compute, with pauses, and for one, two and four clients on one limiter.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
 
-use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
+use tidegate_sim::drain::pause::{PauseOf, Pauses};
+use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints, earliest};
 use tidegate_sim::family::ServerFamily;
 use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, drain_shipped};
+use tidegate_sim::real_limiter::{RealLimiter, drain_lanes};
 use tidegate_sim::rival::Rival;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::server::ServerLimit;
@@ -25,6 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => table(),
+        ["--real", ref rest @ ..] => {
+            real(rest.first().map_or(Ok(1), |seed| seed.parse())?);
+            Ok(())
+        }
         ["--random", seed, count, ref rest @ ..] => {
             let told = rest.first().copied().filter(|told| *told != "all");
             let family = rest.get(1).copied().unwrap_or("");
@@ -32,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             random(seed.parse()?, count.parse()?, told, family, worst);
             Ok(())
         }
-        _ => Err("usage: bench-limiter [--random SEED COUNT [TOLD [FAMILY [WORST]]]]".into()),
+        _ => Err("usage: bench-limiter [--real [SEED] | --random SEED COUNT [TOLD [FAMILY [WORST]]]]".into()),
     }
 }
 
@@ -95,11 +104,51 @@ fn table() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// What a row of [`real`] is: one lane alone, under pauses, or several lanes.
+const SETTINGS: [(&str, Option<PauseOf>, usize); 6] = [
+    ("alone", None, 1),
+    ("client paused", Some(PauseOf::Client), 1),
+    ("server paused", Some(PauseOf::Server), 1),
+    ("both paused", Some(PauseOf::Both), 1),
+    ("two clients", None, 2),
+    ("four clients", None, 4),
+];
+
+fn real(seed: u64) {
+    println!("Seconds / times the least / refused % of calls / shares of the clients, % of an equal share");
+    for limiter in RealLimiter::ALL {
+        for &status in limiter.statuses() {
+            let least = earliest(&limiter.world(status), seed);
+            println!("{}, {status}: least {least:.1} s", limiter.name());
+            for (name, of, clients) in SETTINGS {
+                let world = DrainWorld { pauses: of.map(Pauses::usual), ..limiter.world(status) };
+                let outs = drain_lanes(&world, clients, seed);
+                let finish = outs.iter().map(|o| o.finish).fold(0.0, f64::max);
+                let (calls, refused, left) = outs
+                    .iter()
+                    .fold((0u64, 0u64, 0u64), |(c, r, l), o| (c + o.calls, r + o.refused, l + o.left));
+                let shares: Vec<String> =
+                    outs.iter().map(|o| format!("{:.0}", 100.0 * o.share * clients as f64)).collect();
+                println!(
+                    "  {name:14} {finish:7.1} s {:6.2} x {:6.1} % {:>20}{}",
+                    finish / outs.first().map_or(1.0, |o| o.earliest),
+                    100.0 * refused as f64 / calls.max(1) as f64,
+                    if clients > 1 { shares.join(" ") } else { String::new() },
+                    if left > 0 { format!("  {left} left") } else { String::new() },
+                );
+            }
+        }
+    }
+}
+
 fn random(seed: u64, count: u64, only: Option<&str>, family: &str, worst: usize) {
     for told in HINT_COLUMNS.iter().filter(|t| only.is_none_or(|name| t.name == name)) {
         println!("{}: target {} / {}", told.name, told.utilisation, told.refused);
         let wanted = |f: &ServerFamily| format!("{f:?}").to_lowercase().contains(&family.to_lowercase());
-        for family in ServerFamily::ALL.into_iter().filter(wanted) {
+        for family in ServerFamily::ALL.into_iter().chain(ServerFamily::REAL).filter(wanted) {
+            if told.tells != ServerHints::Nothing && ServerFamily::REAL.contains(&family) {
+                continue;
+            }
             let mut runs: Vec<(u64, DrainWorld, DrainOutcome)> = (0..count)
                 .map(|n| {
                     let world = family.world(seed, n, told.tells);

@@ -49,7 +49,7 @@ def manifest(place, name, url, profile, layer, sink, source=None):
         "pipeline": {
             "id": name.replace(".", "-").replace("_", "-"),
             "services": {"server": {"url": url, "profile": profile}},
-            "source": {"service": "server", "layer": layer, **(source or {})},
+            "source": {"service": "server", **({"layer": layer} if layer else {}), **(source or {})},
             "sink": sink,
             "retry_policy": {"max_attempts": 3, "base_delay_seconds": 0.5},
             "tolerance": {"max_null_rate": 1, "halt_on_geometry_invalid": False},
@@ -87,6 +87,46 @@ def run_twice(world, name, layer, url, profile, lenient, change, restore, source
     finally:
         restore()
     return first, second
+
+
+def sync_changes(world, name, layer, url, profile, lenient, change, restore, source=None, remote=None, epsg=None):
+    """Keeps a copy of a layer: the second run reads only what has changed, the third reads everything
+    and deletes what is gone."""
+    place = world.place(name)
+    own = data.LAYERS[layer][0]
+    epsg = epsg or own
+    before, after = world.layers[layer], data.touched(world.layers[layer])
+    served = lambda features: [f for f in features if f.geometry or lenient.null_geometry]
+    out = os.path.join(place, "copy.gpkg")
+    since = {"since": {"field": "stamp", "overlap_seconds": 0}}
+    sink = {"file": "copy.gpkg", "key": ["id"], "mode": "sync"}
+    remote = layer if remote is None else remote
+    path = manifest(place, name, url, profile, remote, sink, {**since, **(source or {})})
+
+    def run(*arguments):
+        result = tidegate("run", path, "--format", "json", *arguments, cwd=place).ok().result
+        if result["warnings"] and any("since" in w for w in result["warnings"]):
+            raise Failed(f"the server ignored the condition: {result['warnings']}")
+        return result
+
+    run()
+    expect(compare(before, own, out, lenient, expected_epsg=epsg))
+    change(after)
+    try:
+        changed = {f.id for f in after if f.values.get("stamp", "") and f.values["stamp"] >= "2026"}
+        second = run()
+        # The record with the highest time of the first run comes once more.
+        if not len(changed) <= second["read"] <= len(changed) + 5:
+            raise Failed(f"{len(changed)} features have changed, {second['read']} were read ({second['scope']})")
+        stays = {f.id: f for f in served(before)} | {f.id: f for f in served(after)}
+        expect(compare(list(stays.values()), own, out, lenient, expected_epsg=epsg))
+        third = run("--full")
+        gone = len(served(before)) + 3 - len(served(after))
+        if third["deleted"] != gone:
+            raise Failed(f"{gone} features are gone, {third['deleted']} were deleted")
+        expect(compare(after, own, out, lenient, expected_epsg=epsg))
+    finally:
+        restore()
 
 
 def pace(world, name, fetch_arguments, ogr_arguments):

@@ -192,7 +192,8 @@ def same(kind, want, have, lenient):
             spelled = str(want).lower(), str(int(want)) if lenient.loose else ""
             return have in (want, int(want)) or str(have).lower() in spelled
         if kind == "date":
-            return str(have) == want or (lenient.midnight and str(have) == f"{want}T00:00:00Z")
+            midnight = (f"{want}T00:00:00Z", f"{want}T00:00:00.000Z")
+            return str(have) == want or (lenient.midnight and str(have) in midnight)
         if kind in ("local", "stamp"):
             (w, wz), (h, hz) = moment(want), moment(have)
             return w == h and (wz == hz or lenient.zone)

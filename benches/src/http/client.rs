@@ -116,7 +116,7 @@ pub(crate) fn run(client: Client, scenario: &Scenario, seed: u64, place: &Place)
     let (before, began) = (cpu_of_children(), Instant::now());
     let mut timed_out = false;
     for kill_at in kills(scenario) {
-        let child = start(client, scenario, seed, &server, place, kill_at.resumed)?;
+        let child = start(client, scenario, &server, place, kill_at.resumed)?;
         timed_out |=
             wait(child, place.timeout, || kill_at.requests.is_some_and(|n| server.stats().requests >= n))?;
     }
@@ -158,7 +158,6 @@ fn kills(scenario: &Scenario) -> Vec<Leg> {
 fn start(
     client: Client,
     scenario: &Scenario,
-    seed: u64,
     server: &Handle,
     place: &Place,
     resumed: bool,
@@ -189,7 +188,7 @@ fn start(
             let mut command = Command::new(&place.tidegate);
             command.arg("geocode").arg(place.work.join("rows.csv")).args(["--address", "address"]);
             command.args(["--url", &url, "--in-flight", &workers, "--quiet", "--format", "json"]);
-            command.args(["--seed", &seed.to_string()]).arg("-o").arg(place.work.join("out.geojsonl"));
+            command.arg("-o").arg(place.work.join("out.geojsonl"));
             if scenario.cache {
                 command.arg("--state").arg(place.work.join("state"));
             } else {

@@ -1,30 +1,32 @@
 //! The server's clock, real or manual.
 //!
-//! Throttles, outages and hints are judged on one monotonic clock. In a test that clock is manual,
-//! so that no test is decided by how fast the machine is: service times are then not
-//! slept at all. In real time a wait must be exact: a concurrency limit of 8 with a service time
-//! of 3 ms is a rate, and the millisecond wheel of the runtime would make it a quarter slower. So
-//! short waits are kept by a thread of our own, which the kernel wakes within about 0.1 ms.
+//! Throttles, outages and hints use one monotonic clock. In tests it is manual, so that no test
+//! depends on the speed of the machine; service times are then not slept at all. In real time a
+//! wait must be precise: a concurrency limit of 8 with a service time of 3 ms is a rate, which the
+//! millisecond timer of the runtime would reduce by a quarter. So a separate thread handles short
+//! waits; the kernel wakes it within about 0.1 ms.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 
-/// 2026-01-01T00:00:00Z, where the manual clock begins.
+use crate::lock::lock;
+
+/// 2026-01-01T00:00:00Z, the start of the manual clock, in milliseconds since 1970.
 const MANUAL_EPOCH_MS: i64 = 1_767_225_600_000;
 
-/// Waits at least this long go to the runtime's timer.
+/// Waits of at least this length use the timer of the runtime.
 const LONG: Duration = Duration::from_millis(100);
 
 /// The clock of the server.
 #[derive(Clone, Debug)]
 pub struct ChaosClock(TimeSource);
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Debug)]
 enum TimeSource {
     /// The monotonic clock of the system, from this start.
@@ -40,20 +42,21 @@ impl Default for ChaosClock {
 }
 
 impl ChaosClock {
-    /// A manual clock: it stands still until [`ChaosClock::advance`]; waits on it take no time.
+    /// A manual clock: it stands still until [`ChaosClock::advance`], and waits on it return at
+    /// once.
     #[must_use]
     pub fn manual() -> ChaosClock {
         ChaosClock(TimeSource::Manual(Arc::default()))
     }
 
-    /// Advances a manual clock; without effect on the real one.
+    /// Advances a manual clock; no effect on a real one.
     pub fn advance(&self, span: Duration) {
         if let TimeSource::Manual(now) = &self.0 {
             now.fetch_add(tidegate_core::time::nanos(span), Ordering::SeqCst);
         }
     }
 
-    /// Nanoseconds since the start.
+    /// The time since the start, in nanoseconds.
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
             TimeSource::Real(start) => tidegate_core::time::nanos(start.elapsed()),
@@ -61,7 +64,7 @@ impl ChaosClock {
         }
     }
 
-    /// Milliseconds since 1970.
+    /// The wall time, in milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> i64 {
         match &self.0 {
             TimeSource::Real(_) => {
@@ -108,13 +111,7 @@ struct AlarmInner {
     changed: Condvar,
 }
 
-impl AlarmInner {
-    fn lock(&self) -> MutexGuard<'_, (AlarmQueue, bool)> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Keeps short waits exactly.
+/// A timer for short, precise waits.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     clock: ChaosClock,
@@ -122,7 +119,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm on `clock`. Its thread ends when it is dropped.
+    /// A timer on `clock`. Its thread ends when it is dropped.
     pub(crate) fn new(clock: ChaosClock) -> std::io::Result<Alarm> {
         let shared = Arc::new(AlarmInner::default());
         if clock.is_real() {
@@ -143,7 +140,7 @@ impl Alarm {
         let (bell, rung) = oneshot::channel();
         let at = Instant::now() + span;
         let first = {
-            let mut held = self.shared.lock();
+            let mut held = lock(&self.shared.queue);
             let first = held.0.peek().is_none_or(|head| at < head.0.at);
             held.0.push(Reverse(AlarmEntry { at, bell }));
             first
@@ -151,20 +148,20 @@ impl Alarm {
         if first {
             self.shared.changed.notify_one();
         }
-        // The bell is dropped unrung only when the server ends.
+        // The sender is dropped without sending only when the server ends.
         let _ = rung.await;
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.shared.lock().1 = true;
+        lock(&self.shared.queue).1 = true;
         self.shared.changed.notify_one();
     }
 }
 
 fn ring(shared: &AlarmInner) {
-    let mut held = shared.lock();
+    let mut held = lock(&shared.queue);
     while !held.1 {
         let now = Instant::now();
         let wait = held.0.peek().map(|head| head.0.at.saturating_duration_since(now));
@@ -172,7 +169,7 @@ fn ring(shared: &AlarmInner) {
             None => shared.changed.wait(held).unwrap_or_else(PoisonError::into_inner),
             Some(Duration::ZERO) => {
                 if let Some(Reverse(entry)) = held.0.pop() {
-                    // Whoever waited may have gone.
+                    // The waiting task may be gone.
                     let _ = entry.bell.send(());
                 }
                 held

@@ -28,6 +28,8 @@ pub struct Config {
     pub scope: Scope,
     /// Status of a throttled call; 200 puts the refusal into the body, as some providers do.
     pub throttle_status: u16,
+    /// The time before a throttled call is answered (a tarpit).
+    pub throttle_after: Duration,
     /// The dialect of the rate-limit headers.
     pub headers: Dialect,
     /// The service time of an accepted call.
@@ -74,6 +76,7 @@ impl Default for Config {
             limit: ServerLimit::Open,
             scope: Scope::Server,
             throttle_status: 429,
+            throttle_after: Duration::ZERO,
             headers: Dialect::default(),
             service: Service::default(),
             outages: Vec::new(),
@@ -243,6 +246,7 @@ impl Config {
             "throttle": format!("{:?}", self.limit),
             "scope": format!("{:?}", self.scope),
             "throttle_status": self.throttle_status,
+            "throttle_after_seconds": self.throttle_after.as_secs_f64(),
             "headers": format!("{:?}", self.headers),
             "service": format!("{:?}", self.service),
             "outages": self.outages.iter().map(|o| format!("{o:?}")).collect::<Vec<_>>(),

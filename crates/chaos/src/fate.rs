@@ -1,9 +1,9 @@
-//! What becomes of a request that was taken.
+//! Decides which faults an accepted request meets.
 //!
-//! Every draw is a pure function of the seed, the request and which attempt at it this is (or of
-//! the seed and the running number). So a retry draws anew, and yet the whole run is decided by
-//! the seed, in whatever order concurrent requests arrive. One draw decides between all faults
-//! with a probability, so that their shares add up.
+//! Every draw is a pure function of the seed, the request and the number of the attempt (or of the
+//! seed and the number of the request). So a retry is drawn again, yet the seed determines the whole
+//! run, whatever the order of concurrent requests. One draw decides between all faults with a
+//! probability, so that their probabilities add up.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tidegate_core::{Chance, Rng};
 use super::config::{Config, Draw, FaultKind, FaultRule, When};
 use super::hash;
 
-/// What each draw is for, so that they are independent.
+/// A salt per purpose, so that draws are independent.
 mod salt {
     pub(super) const FAULT: u64 = 0xfa17;
     pub(super) const ROW: u64 = 0x0bad;
     pub(super) const SERVICE: u64 = 0x5e4c;
 }
 
-/// How the answer is delivered.
+/// How the response is delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Delivery {
     Whole,
@@ -31,7 +31,7 @@ pub(crate) enum Delivery {
     Slow(Duration),
 }
 
-/// What the answer is.
+/// The kind of response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mood {
     Well,
@@ -41,7 +41,7 @@ pub(crate) enum Mood {
     Redirect(String),
 }
 
-/// The fixed outcome of a row, whoever asks and however often.
+/// The outcome of a row, the same for every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RowFate {
     #[default]
@@ -59,12 +59,12 @@ pub(crate) fn tape(config: &Config, identity: u64, attempt: u64, number: u64) ->
     }
 }
 
-/// How long the call takes.
+/// The service time of a call.
 pub(crate) fn service(config: &Config, tape: u64) -> Duration {
     config.service.draw(&mut Rng::new(tape ^ salt::SERVICE))
 }
 
-/// What goes wrong. `number` counts requests and `attempt` attempts, both from 1.
+/// The fault of a request. `number` counts requests and `attempt` attempts, both from 1.
 pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (Mood, Delivery) {
     let mut rng = Rng::new(tape ^ salt::FAULT);
     let mut left = rng.unit();
@@ -94,7 +94,7 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
     }
 }
 
-/// What kind of row `subject` (the hash of an address) is.
+/// The outcome of the row `subject`, the hash of its address.
 pub(crate) fn row(config: &Config, subject: u64) -> RowFate {
     let draw = hash::unit(hash::mix(config.seed ^ salt::ROW) ^ subject);
     if draw < config.bad_rows {

@@ -1,7 +1,7 @@
-//! One small hash for everything that must be the same on every machine and in every run:
-//! identities of requests, places of addresses, draws of faults. Not for secrets.
+//! A small hash that is the same on every machine and in every run, for the identity of requests,
+//! the coordinates of addresses and the draws of faults. Not cryptographic.
 
-/// A step of SplitMix64: spreads any number over 64 bits.
+/// One step of SplitMix64: mixes a number over 64 bits.
 pub(crate) const fn mix(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

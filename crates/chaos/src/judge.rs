@@ -1,35 +1,38 @@
-//! The judge: one request arrives; is the server up, and does the throttle take it?
+//! Decides whether a request is admitted: is the server up, and does the throttle accept it?
 //!
-//! All of it under one lock with the clock read inside, so that the throttles see time that never
-//! goes back. The judge also remembers what each lane and each request was told to wait, and
-//! counts who comes earlier.
+//! Everything happens under one lock that also covers reading the clock, so that time never goes
+//! backwards for a throttle. It also remembers how long each lane and each request was told to
+//! wait, and counts those that come earlier.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_core::time::nanos;
 use tidegate_sim::server::{ServerLimit, Throttle, ThrottleAnswer};
 
 use super::clock::ChaosClock;
 use super::config::{Config, Outage};
+use super::lock::lock;
 use super::outage::{Down, Outages};
 
-/// More lanes than this share by hash, so that invented API keys cannot fill the memory.
+/// The most lanes; further ones share by hash, so that invented API keys cannot exhaust the memory.
 const LANES: u64 = 65_536;
 
-/// More told requests than this are forgotten.
+/// The most refused requests that are remembered.
 const TOLD: usize = 1_000_000;
 
-/// Calls after which the bound is extrapolated by what the last tenth took.
+/// The number of calls beyond which the bound is extrapolated from the last tenth.
 const BOUND_CALLS: u64 = 5_000_000;
 
 /// The throttle of one scope, and the last hint that its clients were sent. Times are in nanoseconds
 /// since the start.
 struct ScopeThrottle {
     throttle: Throttle,
+    /// The time of the last hint.
     told_at: u64,
+    /// The end of the wait that it asked for.
     told_until: u64,
-    /// Calls taken.
+    /// The number of calls accepted.
     taken: u64,
     /// The sum of their service times, in nanoseconds.
     service: u64,
@@ -41,6 +44,7 @@ struct JudgeInner {
     /// The time at which each refused request may be repeated, in nanoseconds since the start.
     told: HashMap<u64, u64>,
     outages: Outages,
+    /// The time of the first request, in nanoseconds since the start.
     first: Option<u64>,
 }
 
@@ -51,52 +55,48 @@ impl JudgeInner {
     }
 }
 
-/// Decides arrivals.
+/// Admits or refuses requests.
 pub(crate) struct Judge {
     config: Arc<Config>,
     clock: ChaosClock,
     inner: Mutex<JudgeInner>,
 }
 
-/// What was decided.
+/// The decision on one request.
 pub(crate) struct Ruling {
-    /// When.
+    /// The time of the decision, in nanoseconds since the start.
     pub(crate) now: u64,
-    /// What.
+    /// The decision.
     pub(crate) verdict: AdmissionDecision,
-    /// The lane was asked to wait longer, and the client must have known.
+    /// Whether the lane was told to wait longer, and the client must have known.
     pub(crate) early: bool,
-    /// This very request was asked to wait longer.
+    /// Whether this very request was told to wait longer.
     pub(crate) early_same: bool,
 }
 
 /// Whether a request is admitted.
 pub(crate) enum AdmissionDecision {
-    /// The server is down.
+    /// Refused: the server is down.
     Down(Down),
     /// The answer of the throttle.
     Throttle(ThrottleAnswer),
 }
 
 impl Judge {
-    /// A judge at rest.
+    /// A judge without history.
     pub(crate) fn new(config: Arc<Config>, clock: ChaosClock) -> Judge {
         let inner = Mutex::new(JudgeInner::new(&config));
         Judge { config, clock, inner }
     }
 
-    fn lock(&self) -> MutexGuard<'_, JudgeInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets everything.
+    /// Resets all state.
     pub(crate) fn clear(&self) {
-        *self.lock() = JudgeInner::new(&self.config);
+        *lock(&self.inner) = JudgeInner::new(&self.config);
     }
 
-    /// A request for `lane` arrives; it would be served for `service` nanoseconds.
+    /// Decides on a request of `lane` with a service time of `service` nanoseconds.
     pub(crate) fn arrive(&self, lane: u64, identity: u64, service: u64, in_flight: u64) -> Ruling {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let inner = &mut *inner;
         let now = self.clock.nanos();
         let first = *inner.first.get_or_insert(now);
@@ -125,9 +125,9 @@ impl Judge {
         Ruling { now, verdict, early, early_same }
     }
 
-    /// The client was told at `now` to wait until `until`.
+    /// Records that at `now` the client was told to wait until `until`.
     pub(crate) fn told(&self, lane: u64, identity: u64, now: u64, until: u64) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if let Some(lane) = inner.lanes.get_mut(&(lane % LANES)) {
             if now >= lane.told_until {
                 lane.told_at = now;
@@ -140,14 +140,15 @@ impl Judge {
         inner.told.insert(identity, until);
     }
 
-    /// How often the server came down again.
+    /// The number of collapses after outages.
     pub(crate) fn collapses(&self) -> u64 {
-        self.lock().outages.collapses
+        lock(&self.inner).outages.collapses
     }
 
-    /// Nanoseconds from the first request to the physically earliest finish of what was taken.
+    /// The time from the first request to the earliest possible completion of the accepted calls,
+    /// in nanoseconds.
     pub(crate) fn earliest(&self) -> u64 {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let Some(first) = inner.first else { return 0 };
         let lanes: Vec<(u64, u64)> = inner.lanes.values().map(|l| (l.taken, l.service)).collect();
         drop(inner);
@@ -158,8 +159,8 @@ impl Judge {
     }
 }
 
-/// The earliest finish of `calls` calls of `service` nanoseconds each, by a client that knows
-/// limit and outages and drives the same throttle.
+/// The earliest possible completion of `calls` calls of `service` nanoseconds each, by a client
+/// that knows the limit and the outages and is subject to the same throttle.
 fn earliest(limit: &ServerLimit, plan: &[Outage], first: u64, calls: u64, service: u64) -> u64 {
     if *limit == ServerLimit::Open && plan.is_empty() {
         return service;
@@ -173,12 +174,12 @@ fn earliest(limit: &ServerLimit, plan: &[Outage], first: u64, calls: u64, servic
     for call in 0..counted {
         loop {
             at = Outages::open_from(plan, first, at, &sent);
-            let answer = throttle.offer(at, service);
-            if answer.accepted {
-                break;
+            match throttle.wait(at) {
+                0 => break,
+                wait => at = at.saturating_add(wait),
             }
-            at = at.saturating_add(answer.wait.max(1));
         }
+        throttle.offer(at, service);
         if call == counted - counted / 10 {
             near = at;
         }

@@ -1,36 +1,37 @@
-//! The layer of parcels as it is now: it can change while it is read.
+//! The layer of parcels, which can change while it is read.
 //!
-//! The parcels of the start are a function of the seed; only what came and went is kept. With
-//! insertions the numbers of the start are multiples of [`ROOM`], so that a new parcel finds a
-//! place between any two, and a client that pages by position meets the same feature twice or
-//! never.
+//! The initial parcels are a function of the seed; only insertions and deletions are stored. With
+//! insertions the initial ids are multiples of [`ROOM`], so that there is an id for a new parcel
+//! between any two. A client that pages by offset then reads a feature twice or never.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
 use super::config::Config;
 use super::hash;
+use super::lock::lock;
 
-/// Numbers from one parcel of the start to the next, if there are insertions.
+/// The distance between the initial ids, if there are insertions.
 pub const ROOM: u64 = 16;
 
-/// How the layer and what is said about it change between two pages.
+/// How the layer, and the declared number of features, change between pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unrest {
     /// The number of pages after which a feature is added; 0 for never.
     pub insert_every: u64,
     /// The number of pages after which a feature is removed; 0 for never.
     pub delete_every: u64,
-    /// The error of the number of features that is sent.
+    /// The error of the declared number of features.
     pub miscount: i64,
     /// The number of features after which the link to the next page leads back to the second; 0 for never.
     pub loop_after: u64,
 }
 
-/// What came and went, sorted.
+/// Insertions and deletions, sorted.
 #[derive(Clone, Debug, Default)]
 struct Changes {
+    /// The number of pages served.
     pages: u64,
     inserted: Vec<u64>,
     deleted: Vec<u64>,
@@ -42,7 +43,9 @@ pub(crate) struct FeatureLayer(Mutex<Changes>);
 /// A snapshot of the layer.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerSnapshot {
+    /// The number of initial parcels.
     base: u64,
+    /// The distance between their ids.
     step: u64,
     changes: Changes,
 }
@@ -52,34 +55,34 @@ fn below(sorted: &[u64], id: u64) -> u64 {
 }
 
 impl LayerSnapshot {
-    /// How many parcels have a number up to this one.
+    /// The number of parcels with an id of at most `id`.
     fn up_to(&self, id: u64) -> u64 {
         let first = (id / self.step).min(self.base);
         first + below(&self.changes.inserted, id) - below(&self.changes.deleted, id)
     }
 
-    /// The largest number that may be in use.
+    /// The largest id in use.
     fn last(&self) -> u64 {
         let base = self.base.saturating_mul(self.step);
         self.changes.inserted.last().copied().unwrap_or(0).max(base)
     }
 
-    /// How many there are.
+    /// The number of parcels.
     pub(crate) fn count(&self) -> u64 {
         self.up_to(self.last())
     }
 
-    /// How many have a number from `lo` to `hi`.
+    /// The number of parcels with an id from `lo` to `hi`.
     pub(crate) fn count_between(&self, lo: u64, hi: u64) -> u64 {
         if lo > hi { 0 } else { self.up_to(hi.min(self.last())) - self.before(lo) }
     }
 
-    /// How many have a smaller number.
+    /// The number of parcels with a smaller id.
     pub(crate) fn before(&self, id: u64) -> u64 {
         id.checked_sub(1).map_or(0, |id| self.up_to(id.min(self.last())))
     }
 
-    /// The number at this place, from 0.
+    /// The id at this position, from 0.
     pub(crate) fn nth(&self, place: u64) -> Option<u64> {
         if place >= self.count() {
             return None;
@@ -92,7 +95,7 @@ impl LayerSnapshot {
         Some(lo)
     }
 
-    /// Whether there is a parcel of this number.
+    /// Whether there is a parcel with this id.
     pub(crate) fn has(&self, id: u64) -> bool {
         self.count_between(id, id) == 1
     }
@@ -103,9 +106,9 @@ impl FeatureLayer {
         FeatureLayer(Mutex::default())
     }
 
-    /// As it is now.
+    /// A snapshot of the current layer.
     pub(crate) fn view(&self, config: &Config) -> LayerSnapshot {
-        let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changes = lock(&self.0).clone();
         LayerSnapshot {
             base: config.features,
             step: if config.unrest.insert_every > 0 { ROOM } else { 1 },
@@ -113,14 +116,14 @@ impl FeatureLayer {
         }
     }
 
-    /// A page was made: what is to change after it changes.
+    /// Applies the changes that are due after a page.
     pub(crate) fn turn(&self, config: &Config) {
         let Unrest { insert_every, delete_every, .. } = config.unrest;
         if insert_every == 0 && delete_every == 0 {
             return;
         }
         let page = {
-            let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut changes = lock(&self.0);
             changes.pages += 1;
             changes.pages
         };
@@ -130,7 +133,7 @@ impl FeatureLayer {
             let home = draw % config.features * ROOM;
             let free =
                 (1..ROOM).map(|n| home + (n + (draw >> 32)) % (ROOM - 1) + 1).find(|id| !view.has(*id));
-            // A place that is full stays so; there are others.
+            // If there is no free id here, nothing is inserted.
             self.change(|changes| free.map(|id| put(&mut changes.inserted, id)));
         }
         if delete_every > 0 && page.is_multiple_of(delete_every) {
@@ -146,16 +149,16 @@ impl FeatureLayer {
     }
 
     fn change(&self, how: impl FnOnce(&mut Changes) -> Option<()>) {
-        let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = lock(&self.0);
         how(&mut changes);
     }
 
-    /// Everything as at the start.
+    /// Resets the layer to its initial state.
     pub(crate) fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Changes::default();
+        *lock(&self.0) = Changes::default();
     }
 
-    /// For `/__layer`: what came and went.
+    /// Insertions and deletions, for `/__layer`.
     pub(crate) fn describe(&self, config: &Config) -> Value {
         let view = self.view(config);
         json!({

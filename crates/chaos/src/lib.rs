@@ -1,22 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
-//! What it decides is decided by the simulator's own throttles and header dialects, so what was
-//! simulated is what is met here. Everything else is a pure function of the seed and the request.
+//! Throttles and header dialects are those of the simulator, so that a simulated server and this one
+//! behave alike. Everything else is a pure function of the seed and the request.
 //!
-//! The flow of one request: `wire` reads it, `judge` takes or refuses it, `fate` decides
-//! what goes wrong, `route` finds the words (`state` holds them together), `server` delivers
-//! them well or badly.
+//! The path of a request: `wire` reads it, `judge` admits or refuses it, `fate` decides which fault it
+//! meets, `route` builds the response (`state` connects these), `server` delivers it, with or without
+//! the fault.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `config`, [`spec`], [`preset`] | what it shall do: as values, in words, and ready-made |
-//! | `wire`, `server` | requests and answers over TCP |
-//! | `judge`, `quota_headers` | throttles, and how they are told in headers |
-//! | `fate`, `outage` | what goes wrong, and when |
-//! | `quirk` | what real servers do on purpose |
-//! | `route`, [`world`], `layer` | the services, and the data that they serve |
-//! | `state`, `memory`, `stats` | what it remembers and counts |
+//! | `config`, [`spec`], [`preset`] | the configuration: its values, their notation on the command line, presets |
+//! | `wire`, `server` | requests and responses over TCP |
+//! | `judge`, `quota_headers` | throttles and their rate-limit headers |
+//! | `fate`, `outage` | faults and outages |
+//! | `quirk` | intended quirks of real servers |
+//! | `route`, [`world`], `layer` | the services and their data |
+//! | `state`, `memory`, `stats` | state, request history and statistics |
 //! | `clock` | real time, or a manual clock |
+//! | `lock` | locks a mutex even if it is poisoned |
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -25,6 +26,7 @@ mod fate;
 mod hash;
 mod judge;
 mod layer;
+mod lock;
 mod memory;
 mod outage;
 pub mod preset;
@@ -64,7 +66,7 @@ impl Chaos {
     /// Starts a server in real time, on threads of its own.
     ///
     /// # Errors
-    /// When the configuration is refused or the address cannot be had.
+    /// When the configuration is invalid or the address cannot be bound.
     pub fn start(config: Config) -> io::Result<Handle> {
         Chaos::start_on(config, ChaosClock::default())
     }
@@ -72,7 +74,7 @@ impl Chaos {
     /// Starts a server on a given clock.
     ///
     /// # Errors
-    /// When the configuration is refused or the address cannot be had.
+    /// When the configuration is invalid or the address cannot be bound.
     pub fn start_on(config: Config, clock: ChaosClock) -> io::Result<Handle> {
         if let Some(why) = config.refusal() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -90,10 +92,10 @@ impl Chaos {
     }
 }
 
-/// Connections that wait to be taken.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Listens without waiting, so that a server can be started from asynchronous code too.
+/// Binds without blocking, so that a server can be started from asynchronous code too.
 fn listen(runtime: &Runtime, addr: SocketAddr) -> io::Result<TcpListener> {
     let _inside = runtime.enter();
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -103,7 +105,7 @@ fn listen(runtime: &Runtime, addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. It stops when this is dropped.
 pub struct Handle {
     addr: SocketAddr,
     state: Arc<ServerState>,
@@ -111,40 +113,40 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its base URL, without a slash at the end.
+    /// Its base URL, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// What it has counted.
+    /// Its statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.state.stats()
     }
 
-    /// The layer as it is now: `count`, and the numbers `inserted` and `deleted` so far.
+    /// The current layer: `count`, and the ids `inserted` and `deleted` so far.
     #[must_use]
     pub fn layer(&self) -> serde_json::Value {
         self.state.layer_now()
     }
 
-    /// Forgets what it has counted and seen, and begins anew.
+    /// Resets statistics, history and layer.
     pub fn reset(&self) {
         self.state.reset();
     }
 
-    /// Waits until the server is asked to quit, has served `stop_after` requests, or the process
+    /// Waits until the server is told to quit, has served `stop_after` requests, or the process
     /// is interrupted.
     ///
     /// # Errors
-    /// When the process cannot listen to signals.
+    /// When the process cannot listen for signals.
     pub fn wait(&self) -> io::Result<()> {
         match &self.runtime {
             Some(runtime) => runtime.block_on(server::ended(&self.state)),

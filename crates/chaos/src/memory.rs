@@ -1,18 +1,20 @@
-//! What the server remembers of each request it has seen.
+//! The history of each request that the server has seen.
 //!
-//! A request is known by the 64-bit hash of its idempotency key, else of its method, target and
-//! body. Two generations of bounded maps: when the young one is full it becomes the old one and
-//! the old one is forgotten, so a run of any length takes bounded memory and the last `capacity`
-//! requests at least are remembered.
+//! A request is identified by the 64-bit hash of its idempotency key, else of its method, target
+//! and body. There are two generations of bounded maps: when the young one is full it becomes the
+//! old one, and the old one is discarded. So memory is bounded in a run of any length, and at least
+//! the last `capacity` requests are remembered.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use super::lock::lock;
 
 const SHARDS: usize = 16;
 
-/// The keys are hashes already.
+/// A hasher for keys that are already hashes.
 #[derive(Default)]
 struct AsIs(u64);
 
@@ -31,13 +33,13 @@ impl Hasher for AsIs {
 /// The history of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestHistory {
-    /// Attempts that passed the throttle and the outage.
+    /// The number of attempts that passed the throttle and the outages.
     pub(crate) attempts: u16,
-    /// Successes that the client has got whole.
+    /// The number of successes that were delivered completely.
     pub(crate) delivered: u16,
-    /// Successes whose answer was lost on the way.
+    /// The number of successes whose response was lost.
     pub(crate) lost: u16,
-    /// Under an idempotency key: the hash of the request that was executed.
+    /// The hash of the request that was executed under an idempotency key.
     pub(crate) executed: Option<NonZeroU32>,
 }
 
@@ -49,23 +51,24 @@ struct Shard {
     old: Map,
 }
 
-/// The memory.
+/// The histories of requests.
 pub(crate) struct Memory {
     shards: [Mutex<Shard>; SHARDS],
+    /// The most requests in the young generation of a shard.
     capacity: usize,
 }
 
 impl Memory {
-    /// Remembers at least the last `capacity` different requests and at most twice as many.
+    /// Remembers at least the last `capacity` different requests, and at most twice as many.
     pub(crate) fn new(capacity: usize) -> Memory {
         Memory { shards: Default::default(), capacity: (capacity / SHARDS).max(1) }
     }
 
-    /// Changes what is remembered of `key` and returns what was there before.
+    /// Changes the history of `key` and returns the previous one.
     pub(crate) fn update(&self, key: u64, change: impl FnOnce(&mut RequestHistory)) -> RequestHistory {
         let index = (key >> 60) as usize % SHARDS;
         let Some(shard) = self.shards.get(index) else { return RequestHistory::default() };
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = lock(shard);
         if !shard.young.contains_key(&key) {
             if shard.young.len() >= self.capacity {
                 shard.old = std::mem::take(&mut shard.young);
@@ -79,10 +82,10 @@ impl Memory {
         before
     }
 
-    /// Forgets everything.
+    /// Resets all state.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            *shard.lock().unwrap_or_else(PoisonError::into_inner) = Shard::default();
+            *lock(shard) = Shard::default();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Outages, and the collapse that follows when everybody comes back at once.
+//! Outages, and the collapse when all clients come back at once.
 //!
-//! A real server that comes back is cold: if all who waited call in the same moment it falls over
-//! again. Here that is a rule: for a while after an outage the server is fragile; more than so
-//! many requests in flight or within a short time bring it down again, and make it fragile anew.
+//! A real server is cold after an outage: if all waiting clients call at the same moment, it fails
+//! again. Here the server is fragile for a while after an outage: more than a given number of
+//! requests in flight, or within a short time, bring it down again and make it fragile again.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,23 @@ use tidegate_core::time::nanos;
 
 use super::config::Outage;
 
-/// The outages of one server, in nanoseconds of its clock.
+/// The outages of one server, in nanoseconds since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Outages {
     plan: Vec<Outage>,
-    /// Outages of the plan that have begun.
+    /// The number of planned outages that have begun.
     begun: usize,
     current: Option<Current>,
-    /// How often the server came down again.
+    /// The number of collapses after outages.
     pub(crate) collapses: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Current {
     outage: Outage,
+    /// The end of the outage, in nanoseconds since the start.
     down_until: u64,
+    /// The end of the fragile time after it, in nanoseconds since the start.
     fragile_until: u64,
     recent: VecDeque<u64>,
 }
@@ -32,23 +34,24 @@ struct Current {
 /// The server is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Down {
-    /// Until then.
+    /// The end of the outage, in nanoseconds since the start.
     pub(crate) until: u64,
-    /// The status to answer; 0 resets.
+    /// The status of the response; 0 resets the connection.
     pub(crate) status: u16,
-    /// Whether to say until when.
+    /// Whether to send a Retry-After.
     pub(crate) hint: bool,
 }
 
 impl Outages {
-    /// The plan, sorted by begin.
+    /// The planned outages, sorted by start.
     pub(crate) fn new(plan: &[Outage]) -> Outages {
         let mut plan = plan.to_vec();
         plan.sort_by_key(|o| o.from);
         Outages { plan, begun: 0, current: None, collapses: 0 }
     }
 
-    /// A request arrives at `now`; the first one came at `first`; `in_flight` counts this one.
+    /// Decides on a request that arrives at `now`. `first` is the time of the first request;
+    /// `in_flight` includes this one.
     pub(crate) fn arrive(&mut self, now: u64, first: u64, in_flight: u64) -> Option<Down> {
         while let Some(outage) = self.plan.get(self.begun) {
             if now < first.saturating_add(nanos(outage.from)) {
@@ -79,8 +82,8 @@ impl Outages {
         (now < current.down_until).then_some(Down { until: current.down_until, status, hint })
     }
 
-    /// The soonest time from `at` on when a request would be taken by a client that knows the
-    /// plan and causes no collapse. `sent` holds its latest arrivals, oldest first.
+    /// The earliest time from `at` on when a request is accepted, for a client that knows the plan
+    /// and causes no collapse. `sent` holds its latest requests, oldest first.
     pub(crate) fn open_from(plan: &[Outage], first: u64, at: u64, sent: &VecDeque<u64>) -> u64 {
         let mut at = at;
         for outage in plan {
@@ -122,7 +125,7 @@ mod tests {
         let rush: Vec<bool> = (0..5).map(|i| outages.arrive(10 * SECOND + i, 0, 1).is_some()).collect();
         assert_eq!(rush, [false, false, false, true, true]);
         assert_eq!(outages.collapses, 1);
-        // Spread out, all pass, although the server is fragile.
+        // Spread out, all are accepted, although the server is fragile.
         for i in 0..10 {
             assert_eq!(outages.arrive(13 * SECOND + i * SECOND / 20, 0, 1), None);
         }

@@ -31,6 +31,11 @@ pub enum Quirk {
     UnknownSystem,
     /// ArcGIS: `outSR` is ignored.
     IgnoredSystem,
-    /// WFS: no extent of the layer is told.
+    /// WFS and OGC API: no extent of the layer is told.
     NoExtent,
+    /// OGC API: pages are in EPSG:3857, whatever is asked for. The header `Content-Crs` says so, and
+    /// the member `crs` of the page says CRS84.
+    ContentCrs,
+    /// OGC API: pages are latitude first, and nothing says so (pygeoapi over PostGIS).
+    SwappedAxes,
 }

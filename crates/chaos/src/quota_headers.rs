@@ -1,8 +1,8 @@
-//! Quota headers: what a refused or accepted client is told, and what the server holds it to.
+//! Rate-limit headers of responses, and the wait that they ask for.
 //!
-//! The truth comes from the throttle, the words from the header dialects of the simulator. Here
-//! the wait that was asked for is read back, and a share of the hints can be made garbage, of the
-//! kinds that have killed real clients.
+//! The values come from the throttle, the format from the header dialects of the simulator. The
+//! wait is parsed back from the headers, and a share of the headers can be made malformed, in ways
+//! that have broken real clients.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const GARBAGE: [&str; 12] = [
     "\u{fffd}\u{fffd}",
 ];
 
-/// Writes the quota headers for `answer`. Returns the wait that they ask for, if they ask for one.
+/// Writes the rate-limit headers for `answer`. Returns the wait that they ask for, if any.
 pub(crate) fn write_quota_headers(
     dialect: Dialect,
     answer: &ThrottleAnswer,
@@ -56,7 +56,7 @@ fn asked(dialect: Dialect, wait: Duration, headers: &[(&'static str, String)]) -
     waits.min()
 }
 
-/// Puts a malformed value into the hints.
+/// Replaces hints by malformed values.
 pub(crate) fn garble(draw: u64, out: &mut Headers) {
     let pick = (hash::mix(draw) % (GARBAGE.len() as u64 + 1)) as usize;
     let junk = GARBAGE.get(pick).map_or_else(|| "9".repeat(5_000), |text| (*text).to_owned());
@@ -64,7 +64,7 @@ pub(crate) fn garble(draw: u64, out: &mut Headers) {
     out.push(("Retry-After", junk));
 }
 
-/// The end of a wait told at `now`.
+/// The end of a wait that was sent at `now`, in nanoseconds since the start.
 pub(crate) fn until(now: u64, wait: Duration) -> u64 {
     now.saturating_add(nanos(wait))
 }

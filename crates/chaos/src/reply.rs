@@ -1,4 +1,4 @@
-//! An answer as bytes.
+//! A response and its serialization.
 
 use std::io::Write;
 
@@ -15,34 +15,34 @@ pub(crate) struct ResponseDraft {
     pub(crate) content_type: &'static str,
     pub(crate) headers: Headers,
     pub(crate) body: Vec<u8>,
-    /// The length to state instead of the body's, for HEAD.
+    /// The Content-Length to send instead of the body's, for HEAD.
     pub(crate) stated_length: Option<u64>,
-    /// Whether it counts as work done: a repeat of it would be a duplicate.
+    /// Whether it counts as executed work: a repeat would be a duplicate.
     pub(crate) work: bool,
-    /// What kind of row it is about.
+    /// The outcome of the row that it is about.
     pub(crate) row: RowFate,
 }
 
 impl ResponseDraft {
-    /// Status and body.
+    /// A response with this status and body.
     pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<Vec<u8>>) -> ResponseDraft {
         ResponseDraft { status, content_type, body: body.into(), ..ResponseDraft::default() }
     }
 
-    /// A JSON answer.
+    /// A JSON response.
     pub(crate) fn json(status: u16, value: &serde_json::Value) -> ResponseDraft {
         ResponseDraft::new(status, "application/json", value.to_string())
     }
 
-    /// The same, counted as work done.
+    /// Marks the response as executed work.
     pub(crate) fn worked(self) -> ResponseDraft {
         ResponseDraft { work: true, ..self }
     }
 
-    /// The status line and headers, up to the body; chunked when no length may be told.
+    /// The status line and headers; chunked if no length may be sent.
     pub(crate) fn head(&self, wall: Wall, close: bool, chunked: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + self.body.len());
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
         let _ = write!(out, "Date: {}\r\n", date::imf_fixdate(wall));
         if !self.content_type.is_empty() {
@@ -55,7 +55,7 @@ impl ResponseDraft {
             let _ = write!(out, "Content-Length: {length}\r\n");
         }
         for (name, value) in &self.headers {
-            // The dialects bring a date of their own; one is enough.
+            // Some dialects include a Date header; send only one.
             if *name != "Date" {
                 let _ = write!(out, "{name}: {value}\r\n");
             }

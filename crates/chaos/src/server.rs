@@ -1,4 +1,4 @@
-//! Connections, and answers delivered well or badly.
+//! Accepts connections and delivers responses, with or without faults.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::state::{ResponsePlan, ServerState};
 use super::stats::Counter;
 use super::wire::{self, ReceivedRequest, RequestReadError};
 
-/// Pieces in which a slow body is sent.
+/// The number of pieces in which a slow body is sent.
 const PIECES: usize = 10;
 
-/// Resolves when the server was asked to end.
+/// Resolves when the server is told to stop.
 async fn over(state: &ServerState) {
-    // An error means that the sender is gone, and with it the server.
+    // An error means that the sender, and with it the server, is gone.
     let _ = state.over.subscribe().wait_for(|over| *over).await;
 }
 
-/// Resolves when the server is to end, for whatever reason.
+/// Resolves when the server stops, for whatever reason.
 pub(crate) async fn ended(state: &ServerState) -> io::Result<()> {
     #[cfg(unix)]
     let terminated = async {
@@ -39,7 +39,7 @@ pub(crate) async fn ended(state: &ServerState) -> io::Result<()> {
     }
 }
 
-/// Takes connections until the server ends.
+/// Accepts connections until the server stops.
 pub(crate) async fn accept(state: Arc<ServerState>, listener: TcpListener) {
     loop {
         tokio::select! {
@@ -49,14 +49,14 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: TcpListener) {
                     state.counters.count(Counter::Connections);
                     tokio::spawn(connection(Arc::clone(&state), stream));
                 }
-                // Out of file descriptors, most likely: others will be given back.
+                // Most likely out of file descriptors: wait until others are closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
         }
     }
 }
 
-/// Takes the request off the books, also when its task is dropped.
+/// Counts a request as done, even if its task is dropped.
 struct Flight<'a>(&'a ServerState);
 
 impl Drop for Flight<'_> {
@@ -66,7 +66,7 @@ impl Drop for Flight<'_> {
 }
 
 async fn connection(state: Arc<ServerState>, mut stream: TcpStream) {
-    // Without it small answers would wait for the client's acknowledgement.
+    // Avoids delays of small responses.
     let _ = stream.set_nodelay(true);
     let mut buffer = Vec::with_capacity(4 * 1024);
     loop {
@@ -102,7 +102,7 @@ async fn connection(state: Arc<ServerState>, mut stream: TcpStream) {
     }
 }
 
-/// Serves one request; whether the connection can go on.
+/// Serves one request; returns whether the connection can be reused.
 async fn serve(
     state: &ServerState,
     stream: &mut TcpStream,
@@ -119,7 +119,7 @@ async fn serve(
     let delivered = match delivery {
         Delivery::Whole => {
             let close = !request.keep_alive;
-            // Before the write: whoever has the answer must find it in the books.
+            // Count before writing: a client that has the response must find it in the statistics.
             counters.answered(reply.status);
             state.settle(request, &reply, replay, true);
             drop(flight);
@@ -160,7 +160,7 @@ async fn serve(
     }
     state.settle(request, &reply, replay, delivered);
     if matches!(delivery, Delivery::ResetAtOnce | Delivery::ResetInBody) {
-        // Closing with linger zero sends a reset instead of a farewell.
+        // Closing with a linger of zero sends a TCP reset.
         stream.set_zero_linger()?;
     }
     Ok(delivered && request.keep_alive)
@@ -180,7 +180,7 @@ async fn whole(
     stream.write_all(&bytes).await
 }
 
-/// The head with the whole length and half of the body.
+/// Sends the head with the full length and half of the body.
 async fn half(state: &ServerState, stream: &mut TcpStream, reply: &ResponseDraft) -> io::Result<()> {
     let length = (reply.body.len() as u64).max(64);
     let stated =
@@ -190,7 +190,7 @@ async fn half(state: &ServerState, stream: &mut TcpStream, reply: &ResponseDraft
     stream.write_all(&bytes).await
 }
 
-/// A chunk that promises more than it holds.
+/// Sends a chunk that is shorter than its declared length.
 async fn broken_chunk(state: &ServerState, stream: &mut TcpStream, reply: &ResponseDraft) -> io::Result<()> {
     let mut bytes = reply.head(state.wall(), false, true);
     bytes.extend_from_slice(format!("{:x}\r\n", reply.body.len().max(64)).as_bytes());
@@ -198,7 +198,7 @@ async fn broken_chunk(state: &ServerState, stream: &mut TcpStream, reply: &Respo
     stream.write_all(&bytes).await
 }
 
-/// The body in pieces.
+/// Sends the body in pieces.
 async fn slow(
     state: &ServerState,
     stream: &mut TcpStream,
@@ -213,7 +213,7 @@ async fn slow(
     Ok(())
 }
 
-/// Says nothing until the client goes, the span is over or the server ends.
+/// Sends nothing until the client disconnects, the time is over or the server stops.
 async fn hang(state: &ServerState, stream: &mut TcpStream, span: Duration) {
     let gone = async {
         let mut bin = [0u8; 1024];

@@ -1,23 +1,24 @@
-//! The short forms of the command line: `bucket:500/s,burst=50`, `5s..10s,collapse=20`, `1%`.
+//! Parses the short notations of the command line: `bucket:500/s,burst=50`, `5s..10s,collapse=20`,
+//! `1%`.
 //!
-//! Each form is a small pure function from text to a value of `config`, with an error
-//! that says what was expected.
+//! Each parser is a small pure function from text to a value of `config`, with an error that says
+//! what was expected.
 
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_sim::server::ServerLimit;
+use tidegate_sim::server::{LeakyBucketSpec, ServerLimit, StickTableSpec};
 
 use super::config::{FaultKind, FaultRule, Outage, Service, When};
 use super::preset::PRESETS;
 
-/// Ten years; more would overflow the clock of a throttle.
+/// The longest window, ten years in seconds; more would overflow the clock of a throttle.
 const WINDOW_MAX: f64 = 3_650.0 * 86_400.0;
 
-/// A value of the command line that cannot be used.
+/// Why a value of the command line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// The text is not of the expected form.
+    /// The text does not have the expected form.
     Malformed {
         /// The text.
         text: String,
@@ -63,7 +64,7 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Reads a span: `250ms`, `5s`, `2m`, `1h`, or a bare number of seconds.
+/// Parses a duration: `250ms`, `5s`, `2m`, `1h`, or a bare number of seconds.
 pub fn span(text: &str) -> Result<Duration, SpecError> {
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -83,7 +84,7 @@ pub fn span(text: &str) -> Result<Duration, SpecError> {
     }
 }
 
-/// Reads a share: `5%` or `0.05`.
+/// Parses a fraction: `5%` or `0.05`.
 pub fn share(text: &str) -> Result<f64, SpecError> {
     let (number, scale) = match text.trim().strip_suffix('%') {
         Some(number) => (number, 0.01),
@@ -110,8 +111,9 @@ fn positive<T: std::str::FromStr + PartialOrd + Default>(
     }
 }
 
-/// Reads a throttle: `bucket:500/s,burst=50`, `fixed:5/100ms`, `sliding:100/10s`,
-/// `counter:100/10s`, `concurrency:8`, `none`; several joined with `+` must all agree.
+/// Parses a throttle: `bucket:500/s,burst=50`, `fixed:5/100ms`, `sliding:100/10s`,
+/// `counter:100/10s`, `leaky:100/s,burst=20,delay=0`, `stick:100/1s`, `concurrency:8`, `none`; of
+/// several joined with `+`, all must accept.
 pub fn throttle(text: &str) -> Result<ServerLimit, SpecError> {
     let parts: Vec<&str> = text.split('+').collect();
     match parts.as_slice() {
@@ -120,12 +122,20 @@ pub fn throttle(text: &str) -> Result<ServerLimit, SpecError> {
     }
 }
 
+/// A number of calls; none is one too.
+fn calls(text: &str) -> Result<u64, SpecError> {
+    match text.trim().parse::<u32>() {
+        Ok(n) => Ok(u64::from(n)),
+        Err(_) => Err(SpecError::malformed(text, "is not a number of calls")),
+    }
+}
+
 fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
     let expected = || {
         SpecError::malformed(
             text,
             "is not a throttle; expected bucket:500/s,burst=50, fixed:5/100ms, \
-             sliding:100/10s, counter:100/10s, concurrency:8 or none",
+             sliding:100/10s, counter:100/10s, leaky:100/s,burst=20, stick:100/1s, concurrency:8 or none",
         )
     };
     if text == "none" {
@@ -139,7 +149,7 @@ fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
         });
     }
     let (count, per) = amount.split_once('/').ok_or_else(expected)?;
-    // `/s` and `/min` are as good as `/1s` and `/1min`.
+    // `/s` and `/min` mean `/1s` and `/1min`.
     let window =
         if per.starts_with(|c: char| c.is_ascii_digit()) { span(per)? } else { span(&format!("1{per}"))? };
     let window = window.as_secs_f64();
@@ -147,10 +157,13 @@ fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
         return Err(expected());
     }
     let mut burst = None;
+    let mut delay = None;
     let mut phase = 0.0;
     for (key, value) in options(rest) {
         match (kind, key) {
             ("bucket", "burst") => burst = Some(positive::<f64>(value, "is not a burst above zero")?),
+            ("leaky", "burst") => burst = Some(calls(value)? as f64),
+            ("leaky", "delay") => delay = Some(calls(value)?),
             ("fixed" | "counter", "phase") => phase = span(value)?.as_secs_f64(),
             _ => return Err(SpecError::unknown_option(kind, key)),
         }
@@ -162,6 +175,19 @@ fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
             let sane = rate.is_finite() && burst.is_finite() && burst / rate <= WINDOW_MAX;
             if sane { Ok(ServerLimit::TokenBucket { rate, burst }) } else { Err(expected()) }
         }
+        "leaky" => {
+            let rate = positive::<f64>(count, "is not a rate above zero")? / window;
+            // Counted in thousandths of a call.
+            if !(0.001..=1e9).contains(&rate) {
+                return Err(expected());
+            }
+            let burst = burst.unwrap_or(0.0) as u64;
+            Ok(ServerLimit::LeakyBucket(LeakyBucketSpec { rate, burst, delay }))
+        }
+        "stick" => Ok(ServerLimit::StickTable(StickTableSpec {
+            limit: positive(count, "is not a number of calls above zero")?,
+            window,
+        })),
         "fixed" => Ok(ServerLimit::FixedWindow {
             limit: positive(count, "is not a number of calls above zero")?,
             window,
@@ -180,7 +206,7 @@ fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
     }
 }
 
-/// Reads a service time in milliseconds: `3`, `2..5`, `exp:4`.
+/// Parses a service time in milliseconds: `3`, `2..5`, `exp:4`.
 pub fn service_ms(text: &str) -> Result<Service, SpecError> {
     let ms = |t: &str| match t.trim().parse::<f64>() {
         Ok(n) if n >= 0.0 && n.is_finite() => Ok(n / 1e3),
@@ -202,7 +228,7 @@ pub fn service_ms(text: &str) -> Result<Service, SpecError> {
     }
 }
 
-/// Reads an outage: `5s..10s`, with `collapse=20`, `within=100ms`, `again=2s`, `fragile=5s`,
+/// Parses an outage: `5s..10s`, with `collapse=20`, `within=100ms`, `again=2s`, `fragile=5s`,
 /// `status=503` (0 resets the connection) and `hint`.
 pub fn outage(text: &str) -> Result<Outage, SpecError> {
     let range = text.split(',').next().unwrap_or_default();
@@ -238,7 +264,7 @@ pub fn outage(text: &str) -> Result<Outage, SpecError> {
     Ok(outage)
 }
 
-/// Reads a status code.
+/// Parses an HTTP status.
 pub fn status(text: &str) -> Result<u16, SpecError> {
     match text.trim().parse::<u16>() {
         Ok(code) if (200..=599).contains(&code) => Ok(code),
@@ -246,7 +272,7 @@ pub fn status(text: &str) -> Result<u16, SpecError> {
     }
 }
 
-/// Reads when a fault happens: `1%`, `@7`, `@10..20`, `every:7`, `first:2`.
+/// Parses when a fault occurs: `1%`, `@7`, `@10..20`, `every:7`, `first:2`.
 pub fn when(text: &str) -> Result<When, SpecError> {
     let expected =
         || SpecError::malformed(text, "is not a valid WHEN; expected 1%, @7, @10..20, every:7 or first:2");
@@ -266,14 +292,14 @@ pub fn when(text: &str) -> Result<When, SpecError> {
     share(text).map(When::Chance).map_err(|_| expected())
 }
 
-/// Reads `500=1%`.
+/// Parses a status fault: `500=1%`.
 pub fn status_fault(text: &str) -> Result<FaultRule, SpecError> {
     let (code, rest) =
         text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 500=1%"))?;
     Ok(FaultRule { kind: FaultKind::Status(status(code)?), when: when(rest)? })
 }
 
-/// Reads `1%=http://127.0.0.1:1/`.
+/// Parses a redirect fault: `1%=http://127.0.0.1:1/`.
 pub fn redirect(text: &str) -> Result<FaultRule, SpecError> {
     let (rest, url) =
         text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 1%=URL"))?;
@@ -299,6 +325,14 @@ mod tests {
             Ok(ServerLimit::FixedWindow { limit: 5, window: 0.1, phase: 0.0 })
         );
         assert_eq!(throttle("sliding:100/10s"), Ok(ServerLimit::SlidingWindow { limit: 100, window: 10.0 }));
+        assert_eq!(
+            throttle("leaky:100/s,burst=20,delay=0"),
+            Ok(ServerLimit::LeakyBucket(LeakyBucketSpec { rate: 100.0, burst: 20, delay: Some(0) }))
+        );
+        assert_eq!(
+            throttle("stick:1000/10s"),
+            Ok(ServerLimit::StickTable(StickTableSpec { limit: 1000, window: 10.0 }))
+        );
         assert_eq!(throttle("concurrency:8"), Ok(ServerLimit::Concurrency { limit: 8 }));
         assert!(
             matches!(throttle("bucket:5/s+concurrency:2"), Ok(ServerLimit::All(both)) if both.len() == 2)
@@ -313,7 +347,10 @@ mod tests {
             "bucket:inf/s",
             "bucket:1/s,burst=1e99",
             "bucket:5/s,bust=1",
-            "leaky:1/s",
+            "leaky:0/s",
+            "leaky:1/s,burst=-1",
+            "stick:0/1s",
+            "stick:1/1s,burst=1",
         ] {
             assert!(throttle(wrong).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! What the connections share, and the decision on one request.
+//! The shared state of the server, and the decision on one request.
 
 use std::io;
 use std::sync::Arc;
@@ -35,11 +35,12 @@ pub(crate) struct ServerState {
     pub(crate) over: watch::Sender<bool>,
 }
 
-/// The request whose client is sent a hint, and the time of that.
+/// The request that a hint is sent for, and the time.
 struct HintRecipient {
     lane: u64,
     identity: u64,
     number: u64,
+    /// The time in nanoseconds since the start.
     now: u64,
 }
 
@@ -47,8 +48,9 @@ struct HintRecipient {
 pub(crate) struct ResponsePlan {
     pub(crate) reply: ResponseDraft,
     pub(crate) delivery: Delivery,
+    /// The service time.
     pub(crate) service: Duration,
-    /// Whether the work had been done before, under the same idempotency key.
+    /// Whether the request was executed before under the same idempotency key.
     pub(crate) replay: bool,
 }
 
@@ -99,12 +101,12 @@ impl ServerState {
         self.over.send_replace(true);
     }
 
-    /// The wall clock as the server believes it to be.
+    /// The wall clock of the server, including its skew.
     pub(crate) fn wall(&self) -> Wall {
         Wall::from_millis(self.clock.wall_ms().saturating_add(self.config.skew.saturating_mul(1_000)))
     }
 
-    /// Decides one request.
+    /// Decides how to respond to one request.
     pub(crate) fn decide(&self, request: &ReceivedRequest, number: u64, in_flight: u64) -> ResponsePlan {
         let config = &self.config;
         let provider = Provider::of(request.path());
@@ -131,7 +133,7 @@ impl ServerState {
                 return ResponsePlan {
                     reply,
                     delivery: Delivery::Whole,
-                    service: Duration::ZERO,
+                    service: config.throttle_after,
                     replay: false,
                 };
             }
@@ -149,7 +151,7 @@ impl ServerState {
                 let mut reply = route::refusal(provider, down.status, RefusalReason::Failed);
                 if down.hint {
                     let wait = down.until.saturating_sub(ruling.now);
-                    let answer = ThrottleAnswer { accepted: false, wait, quota: None };
+                    let answer = ThrottleAnswer { accepted: false, wait, delay: 0, quota: None };
                     let dialect =
                         if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
                     self.hint(&mut reply, dialect, &answer, &who);
@@ -185,7 +187,8 @@ impl ServerState {
             },
         };
         if reply.work && request.idempotency_key.is_some() {
-            // Here and not when it is delivered: a repeat may come while the first is being served.
+            // Recorded now and not on delivery: a retry may arrive while the first attempt is being
+            // served.
             self.memory.update(identity, |seen| seen.executed = Some(request.print()));
         }
         match reply.row {
@@ -194,12 +197,13 @@ impl ServerState {
             RowFate::NoMatch => _ = self.counters.count(Counter::NoMatch),
         }
         quota_headers::write_quota_headers(config.headers, &answer, self.wall(), &mut reply.headers);
+        let service = service + Duration::from_nanos(answer.delay);
         ResponsePlan { reply, delivery, service, replay }
     }
 
-    /// What is known of a request under its idempotency key. As with real providers, what was
-    /// executed under a key is told again and not done again. Answers are functions of the request,
-    /// so none need be stored.
+    /// The status of the request's idempotency key. As with real providers, a request that was
+    /// executed under a key is answered again but not executed again. Responses are functions of
+    /// the request, so none are stored.
     fn known(&self, request: &ReceivedRequest, identity: u64) -> IdempotencyStatus {
         if request.idempotency_key.is_none() {
             return IdempotencyStatus::New;
@@ -211,7 +215,7 @@ impl ServerState {
         }
     }
 
-    /// Which throttle a request is under.
+    /// The lane of a request, which selects its throttle.
     fn lane(&self, provider: Provider, request: &ReceivedRequest) -> u64 {
         match self.config.scope {
             Scope::Server => 0,
@@ -225,7 +229,7 @@ impl ServerState {
         }
     }
 
-    /// Writes the hint of a refusal and remembers it.
+    /// Writes the rate-limit headers of a refusal and records the wait.
     fn hint(
         &self,
         reply: &mut ResponseDraft,
@@ -243,7 +247,7 @@ impl ServerState {
         }
     }
 
-    /// The pages about the server itself.
+    /// The administrative endpoints.
     pub(crate) fn admin(&self, request: &ReceivedRequest) -> Option<ResponseDraft> {
         let pretty =
             |value: serde_json::Value| ResponseDraft::new(200, "application/json", format!("{value:#}\n"));
@@ -265,7 +269,7 @@ impl ServerState {
         })
     }
 
-    /// Keeps the books after an answer with a success went out, or did not.
+    /// Updates the statistics after a success was delivered or lost.
     pub(crate) fn settle(
         &self,
         request: &ReceivedRequest,

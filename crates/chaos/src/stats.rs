@@ -1,4 +1,4 @@
-//! What the server saw, counted where it happened.
+//! The statistics of the server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 const STATUSES: usize = 600;
 
-/// The counters; [`Stats`] says what each means.
+/// The counters; [`Stats`] describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     Requests,
@@ -39,7 +39,9 @@ pub(crate) struct Counters {
     by_status: [AtomicU64; STATUSES],
     in_flight: AtomicU64,
     in_flight_max: AtomicU64,
+    /// Time of the first request, in nanoseconds since the start.
     first: AtomicU64,
+    /// Time of the last response, in nanoseconds since the start.
     last: AtomicU64,
 }
 
@@ -61,7 +63,7 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl Counters {
-    /// Counts one more and returns how many there are with it.
+    /// Increments a counter and returns its new value.
     pub(crate) fn count(&self, what: Counter) -> u64 {
         self.counts.get(what as usize).map_or(0, |counter| counter.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -70,14 +72,14 @@ impl Counters {
         self.counts.get(what as usize).map_or(0, get)
     }
 
-    /// An answer with this status was sent whole.
+    /// Counts a complete response with this status.
     pub(crate) fn answered(&self, status: u16) {
         if let Some(counter) = self.by_status.get(usize::from(status)) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A request came in; how many are in flight with it.
+    /// Counts a request; returns the number in flight, including it.
     pub(crate) fn enter(&self, now: u64) -> u64 {
         self.first.fetch_min(now, Ordering::Relaxed);
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
@@ -85,13 +87,13 @@ impl Counters {
         in_flight
     }
 
-    /// A request is done with.
+    /// Counts a request as done.
     pub(crate) fn leave(&self, now: u64) {
         self.last.fetch_max(now, Ordering::Relaxed);
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sets all to zero, but for what is still in flight.
+    /// Resets all counters except those in flight.
     pub(crate) fn clear(&self) {
         for counter in self.counts.iter().chain(&self.by_status) {
             counter.store(0, Ordering::Relaxed);
@@ -101,7 +103,7 @@ impl Counters {
         self.last.store(0, Ordering::Relaxed);
     }
 
-    /// The counters as they stand, with what the judge knows.
+    /// A snapshot of the counters, with the values of the judge.
     pub(crate) fn snapshot(&self, collapses: u64, earliest: u64) -> Stats {
         let requests = self.get(Counter::Requests);
         let wasted = self.get(Counter::Throttled) + self.get(Counter::Down);
@@ -144,26 +146,26 @@ impl Counters {
     }
 }
 
-/// What `/__stats` tells.
+/// The content of `/__stats`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     /// Requests received, without those to `/__…`.
     pub requests: u64,
-    /// Whole answers by status.
+    /// Complete responses by status.
     pub by_status: BTreeMap<u16, u64>,
-    /// Successes worked out, delivered or not; no match is a success.
+    /// Successes executed, whether delivered or not; a no match is a success.
     pub executed: u64,
     /// Successes delivered for a request that had been delivered before.
     pub duplicates_executed: u64,
-    /// Successes worked out anew because the first answer was lost on the way.
+    /// Successes executed again because the first response was lost.
     pub redone_after_loss: u64,
-    /// Successes told again under their idempotency key: neither worked out nor billed again.
+    /// Successes answered again under their idempotency key: neither executed nor billed again.
     pub replayed: u64,
-    /// Successes whose answer was lost on the way: reset, cut or hung up.
+    /// Successes whose response was lost: reset, truncated or never sent.
     pub answers_lost: u64,
     /// Calls throttled, or refused while down.
     pub wasted_calls: u64,
-    /// Wasted calls in per cent of the requests.
+    /// Wasted calls as a percentage of the requests.
     pub wasted_percent: f64,
     /// Calls refused by the throttle.
     pub throttled: u64,
@@ -171,21 +173,21 @@ pub struct Stats {
     pub refused_while_down: u64,
     /// Collapses after an outage.
     pub collapses: u64,
-    /// Arrivals earlier than the lane or the request had been told.
+    /// Requests that came earlier than the lane or the request was told.
     pub retry_after_violations: u64,
-    /// Those of them where the very same request had been told.
+    /// Those of them where the same request was told.
     pub retry_after_violations_same_request: u64,
     /// Connections reset.
     pub resets: u64,
     /// Requests left without an answer.
     pub hangs: u64,
-    /// Bodies that ended early.
+    /// Truncated bodies.
     pub cuts: u64,
     /// Bodies sent slowly.
     pub slow: u64,
-    /// Errors inside a 200.
+    /// Errors with status 200.
     pub errors_in_200: u64,
-    /// Calls for a bad row.
+    /// Calls for an invalid row.
     pub bad_rows: u64,
     /// Calls for a row without a match.
     pub no_match: u64,
@@ -195,11 +197,12 @@ pub struct Stats {
     pub connections: u64,
     /// Requests in flight now.
     pub in_flight: u64,
-    /// Most requests in flight at once.
+    /// The most requests in flight.
     pub in_flight_max: u64,
     /// Time from the first arrival to the last answer, in seconds.
     pub elapsed_seconds: f64,
-    /// Time from the first arrival to the physically earliest finish of what was accepted, in seconds.
+    /// Time from the first request to the earliest possible completion of the accepted calls, in
+    /// seconds.
     pub earliest_finish_seconds: f64,
     /// `elapsed_seconds` divided by `earliest_finish_seconds`.
     pub times_earliest: f64,

@@ -1,8 +1,8 @@
-//! Reads HTTP/1.1 requests off a socket.
+//! Reads HTTP/1.1 requests from a socket.
 //!
-//! A parser of our own around `httparse`, and not a server framework, for two reasons: a server
-//! that must cut bodies, break chunks and reset connections needs the bare socket, and one
-//! allocation-light loop per connection is fast enough to be no bottleneck of a bench.
+//! Why our own parser around `httparse` and not a server framework: truncating bodies, breaking
+//! chunks and resetting connections require the bare socket, and a loop per connection with few
+//! allocations is fast enough not to limit a benchmark.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -45,7 +45,7 @@ impl ReceivedRequest {
         self.target.split_once('?').map_or("", |(_, q)| q)
     }
 
-    /// The decoded value of a query parameter; names match in any case.
+    /// The decoded value of a query parameter; names are case-insensitive.
     pub(crate) fn param(&self, name: &str) -> Option<String> {
         find(self.query(), name)
     }
@@ -58,7 +58,7 @@ impl ReceivedRequest {
         })
     }
 
-    /// What makes this request the same as another: its idempotency key, else all of it.
+    /// The identity of a request: the hash of its idempotency key, else of the whole request.
     pub(crate) fn identity(&self) -> u64 {
         match &self.idempotency_key {
             Some(key) => hash::bytes(1, key.as_bytes()),
@@ -66,7 +66,7 @@ impl ReceivedRequest {
         }
     }
 
-    /// What is asked, in a few bits: a key may not be used again for something else.
+    /// A short hash of the content, to detect a key that is reused for another request.
     pub(crate) fn print(&self) -> NonZeroU32 {
         NonZeroU32::new(self.all() as u32).unwrap_or(NonZeroU32::MIN)
     }
@@ -84,7 +84,7 @@ fn find(query: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Percent and plus decoding; what is not UTF-8 is replaced.
+/// Decodes percent escapes and plus signs; invalid UTF-8 is replaced.
 pub(crate) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -107,12 +107,12 @@ pub(crate) fn decode(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// Why no request could be read.
+/// Why a request could not be read.
 #[derive(Debug)]
 pub(crate) enum RequestReadError {
     /// The client has closed the connection, or the socket failed.
     Gone,
-    /// The bytes are not HTTP; the status to answer with.
+    /// The bytes are not valid HTTP; the status of the response.
     Wrong(u16),
 }
 
@@ -127,7 +127,7 @@ enum Length {
     Chunked,
 }
 
-/// Reads one request; `buffer` keeps what came after it.
+/// Reads one request; `buffer` keeps the bytes after it.
 pub(crate) async fn read(
     stream: &mut TcpStream,
     buffer: &mut Vec<u8>,
@@ -217,7 +217,7 @@ fn head(buffer: &[u8]) -> Result<Option<(ReceivedRequest, usize, Length, bool)>,
     Ok(Some((request, used, length, expects)))
 }
 
-/// Reads a body in chunks, and its trailers.
+/// Reads a chunked body and its trailers.
 async fn chunks(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, RequestReadError> {
     let mut body = Vec::new();
     loop {
@@ -241,7 +241,7 @@ async fn chunks(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>,
     }
 }
 
-/// Reads up to the end of the line, which is left out.
+/// Reads a line without its line break.
 async fn line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, RequestReadError> {
     loop {
         if let Some(end) = buffer.windows(2).position(|pair| pair == b"\r\n") {

@@ -1,8 +1,8 @@
-//! The generated data: places for addresses, and a layer of parcels.
+//! The generated data: coordinates for addresses, and a layer of parcels.
 //!
-//! Nothing is stored. A place is a function of the seed and the address text, a feature a function
-//! of the seed and its number, so a data set of any size takes no memory and two servers with one
-//! seed tell the same.
+//! Nothing is stored. A coordinate is a function of the seed and the address, a feature a function
+//! of the seed and its id. So a data set of any size takes no memory, and two servers with the same
+//! seed return the same data.
 
 use super::hash;
 use tidegate_core::time::calendar::rfc3339;
@@ -37,7 +37,7 @@ pub struct AddressPoint {
 /// One parcel of the layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parcel {
-    /// Its number, from 1.
+    /// Its id, from 1.
     pub id: u64,
     /// Its name.
     pub name: String,
@@ -55,7 +55,7 @@ pub struct Parcel {
     pub side: f64,
 }
 
-/// Two addresses that differ only in case and white space are the same.
+/// The hash of an address, ignoring case and white space.
 #[must_use]
 pub(crate) fn subject(address: &str) -> u64 {
     let mut text = String::with_capacity(address.len());
@@ -76,7 +76,7 @@ fn pick(list: &[&'static str], draw: u64) -> &'static str {
     list.get((draw % list.len().max(1) as u64) as usize).copied().unwrap_or_default()
 }
 
-/// Longitude and latitude of towns around the world: addresses lie around them, as they do.
+/// Longitude and latitude of towns around the world; addresses are scattered around them.
 const CENTRES: [(f64, f64); 32] = [
     (16.4, 48.2),
     (2.3, 48.9),
@@ -112,8 +112,8 @@ const CENTRES: [(f64, f64); 32] = [
     (-58.4, -34.7),
 ];
 
-/// Where the provider with this seed puts `address`: within a few degrees of a town, the nearer
-/// the likelier.
+/// The coordinate of `address` for this seed: within a few degrees of a town, more often close to
+/// it.
 #[must_use]
 pub fn place(seed: u64, address: &str) -> AddressPoint {
     let draw = hash::mix(seed) ^ subject(address);
@@ -128,7 +128,7 @@ pub fn place(seed: u64, address: &str) -> AddressPoint {
     }
 }
 
-/// What the provider with this seed finds at a point, to about a metre.
+/// The address at a coordinate for this seed, to about a metre.
 #[must_use]
 pub fn reverse(seed: u64, lat: f64, lon: f64) -> AddressPoint {
     let (lat, lon) = (round(lat, 1e5), round(lon, 1e5));
@@ -138,7 +138,7 @@ pub fn reverse(seed: u64, lat: f64, lon: f64) -> AddressPoint {
     AddressPoint { lon, lat, label, score: round(0.5 + hash::unit(draw) / 2.0, 1e2) }
 }
 
-/// Parcel number `id`, from 1.
+/// The parcel with the id `id`, from 1.
 #[must_use]
 pub fn parcel(seed: u64, id: u64) -> Parcel {
     let draw = hash::mix(hash::mix(seed) ^ id);
@@ -158,14 +158,14 @@ pub fn parcel(seed: u64, id: u64) -> Parcel {
 }
 
 impl Parcel {
-    /// The corners, counter-clockwise, the first repeated.
+    /// The corners, counter-clockwise; the last repeats the first.
     pub(crate) fn ring(&self) -> [(f64, f64); 5] {
         let east = round(self.lon + self.side, 1e7);
         let north = round(self.lat + self.side, 1e7);
         [(self.lon, self.lat), (east, self.lat), (east, north), (self.lon, north), (self.lon, self.lat)]
     }
 
-    /// The last change as RFC 3339 text.
+    /// Time of the last change, in RFC 3339.
     pub(crate) fn updated(&self) -> String {
         rfc3339(self.updated_ms)
     }

@@ -1,8 +1,8 @@
-//! One run from a manifest to its end, for whoever made the manifest: `run` from a file, `geocode`
-//! and `fetch` from their options.
+//! Executes one run of a manifest: from a file for `run`, built from options for `geocode` and
+//! `fetch`.
 //!
-//! Everything that a person meets while it goes on is here: progress, the stop by a signal, the
-//! report, the summary and the exit code.
+//! Everything that the user sees of a run is here: progress, stopping on a signal, the report, the
+//! summary and the exit code.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tidegate_client::lane::Clock;
 use tidegate_client::lock::lock;
 use tidegate_core::Wall;
-use tidegate_pipeline::manifest::Manifest;
+use tidegate_pipeline::manifest::{Manifest, SourceSpec, human};
 use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, RunError, RunOptions, RunReport, RunWatch, letters, run as go};
 use tidegate_pipeline::telemetry::{Telemetry, together};
@@ -25,28 +26,28 @@ use crate::progress::{EVERY, line, span, thousands};
 use crate::report;
 use crate::stop::StopSignals;
 
-/// A run that is to be made.
+/// A run to execute.
 pub(crate) struct Execution<'a> {
-    /// What is to be done.
+    /// The manifest.
     pub(crate) manifest: &'a Manifest,
-    /// How.
+    /// The options of the run.
     pub(crate) options: RunOptions,
-    /// Metrics and the report.
+    /// The options for metrics and the report.
     pub(crate) observe: &'a observe::Args,
-    /// No progress and no summary.
+    /// Whether to print no progress and no summary.
     pub(crate) quiet: bool,
-    /// What goes to standard output.
+    /// The output format on standard output.
     pub(crate) format: OutputFormat,
-    /// The verb, in metrics and traces.
+    /// The name of the command, for metrics and traces.
     pub(crate) verb: &'static str,
-    /// Before the words of an error: the file of the manifest, if there is one.
+    /// The prefix of error messages: the manifest file, if there is one.
     pub(crate) subject: String,
-    /// What continues a run that was cut off.
+    /// The command line that continues an interrupted run.
     pub(crate) resume: String,
 }
 
 impl Execution<'_> {
-    /// Runs it to its end.
+    /// Runs to the end.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         let manifest = self.manifest;
         let watch =
@@ -55,7 +56,7 @@ impl Execution<'_> {
             telemetry: &watch.telemetry,
             task: self.verb,
             alerts: manifest.pipeline.alerts.as_ref(),
-            // A place that cannot be told is told by the run itself.
+            // If the location cannot be resolved, the run reports it.
             letters: manifest
                 .pipeline
                 .dead_letters
@@ -92,7 +93,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Why it did not begin or broke off.
+    /// Reports why the run did not start, or was aborted.
     fn failed(&self, error: &RunError, watch: &RunWatch) -> io::Result<Exit> {
         let told = lock(&watch.source).clone();
         let said = error.to_string();
@@ -102,6 +103,11 @@ impl Execution<'_> {
             if let Some(told) = &told {
                 let (received, notes) = received(told);
                 out::say(&format!("  received {} ({})", received, notes.join(", ")));
+            }
+            if let RunError::Service { until: Some(until), .. } = error
+                && let Some(limit) = self.patience(*until)
+            {
+                out::say(&limit);
             }
             out::say(&format!("  received and committed data is kept; to continue: {}", self.resume));
         }
@@ -130,7 +136,18 @@ impl Execution<'_> {
         Ok(exit)
     }
 
-    /// Draws what happens until it is done.
+    /// How long the run may wait, if it ended because a service asked for more.
+    fn patience(&self, until: Wall) -> Option<String> {
+        if until <= Clock::system().wall() {
+            return None;
+        }
+        let source = self.manifest.pipeline.source.as_ref();
+        let seconds = source.map_or(SourceSpec::PATIENCE_SECONDS, |source| source.patience_seconds);
+        let set = if self.verb == "run" { "source.patience" } else { "--deadline, --patience" };
+        Some(format!("  that is longer than the {} that this run waits ({set})", human(seconds)))
+    }
+
+    /// Draws the progress until the run is done.
     fn draw(&self, watch: &RunWatch, done: &AtomicBool) {
         let quiet = self.quiet;
         let terminal = io::stderr().is_terminal();
@@ -138,7 +155,7 @@ impl Execution<'_> {
         let mut began = started;
         let mut last = Instant::now();
         let mut drawn = false;
-        // Whoever asked to resume is told which of the two it is.
+        // With --resume, say whether a run is continued or a new one is started.
         let mut told = quiet || !self.options.resume;
         let mut announce = || {
             if let Some(run) = watch.run.get().filter(|_| !told) {
@@ -159,7 +176,7 @@ impl Execution<'_> {
             }
             let now = line(watch, (started.elapsed(), began.elapsed()), out::color());
             let mut err = io::stderr().lock();
-            // Nobody is left to tell if standard error is closed.
+            // If standard error is closed, nobody reads the progress.
             let _ = if terminal {
                 drawn = true;
                 write!(err, "\r\x1b[2K{now}").and_then(|()| err.flush())
@@ -173,14 +190,25 @@ impl Execution<'_> {
         announce();
     }
 
-    /// Says how it ended.
+    /// Reports how the run ended.
     fn end(&self, report: &RunReport, telemetry: &Telemetry) -> io::Result<Exit> {
-        if !self.quiet {
+        let result = || {
+            let mut value = report.to_json(report.status());
+            add_counters(&mut value, telemetry);
+            value
+        };
+        if !self.quiet && crate::log::is_json() {
+            let level = match &report.end {
+                End::Done if report.counts.unsuccessful() == 0 => "info",
+                End::Done => "warn",
+                _ => "error",
+            };
+            crate::log::result(level, "run ended", result());
+        } else if !self.quiet {
             out::say(self.summary(report, telemetry).trim_end());
         }
         if self.format == OutputFormat::Json {
-            let mut value = report.to_json(report.status());
-            add_counters(&mut value, telemetry);
+            let value = result();
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(match &report.end {
@@ -210,6 +238,9 @@ impl Execution<'_> {
         if report.resumed_at > 0 {
             add(format!("  resumed after record {}", thousands(report.resumed_at)));
         }
+        if let Some(scope) = &report.scope {
+            add(format!("  {scope}"));
+        }
         let mut row = |name: &str, n: u64, note: String| {
             let note = if note.is_empty() { note } else { format!("   {note}") };
             add(format!("  {name:<10}{:>12}{note}", thousands(n)));
@@ -231,6 +262,9 @@ impl Execution<'_> {
                 .map(|(n, word)| format!("{} {word}", thousands(*n)))
                 .collect();
             row("written", counts.written(), parts.join(", "));
+            if counts.deleted > 0 {
+                row("deleted", counts.deleted, "no longer in the source".into());
+            }
             let codes: Vec<_> =
                 counts.rejected.iter().map(|(code, n)| format!("{code} {}", thousands(*n))).collect();
             row("rejected", counts.dead(), codes.join(", "));
@@ -254,7 +288,7 @@ impl Execution<'_> {
                 row("repaired", counts.repaired, "geometries".into());
             }
             if report.end == End::Done {
-                // Asked of the sink, not only of our own counters.
+                // The counts of the sink, not only our own counters.
                 let holds =
                     report.sink_rows.map(|rows| format!("; the sink holds {}", counted(rows, "row", "rows")));
                 add(format!(
@@ -294,13 +328,17 @@ impl Execution<'_> {
                 add(format!("  {}", self.resume));
             }
             End::Suspended(what) => add(format!("  {what}")),
-            End::Stopped | End::TryLater(..) => add(format!("  to continue: {}", self.resume)),
+            End::Stopped => add(format!("  to continue: {}", self.resume)),
+            End::TryLater(_, until) => {
+                self.patience(*until).into_iter().for_each(&mut add);
+                add(format!("  nothing is lost; to continue: {}", self.resume));
+            }
         }
         text
     }
 }
 
-/// The options of a verb cannot work: says why, and nothing is begun.
+/// Reports that the options are invalid; nothing was started.
 pub(crate) fn refused(why: &str, format: OutputFormat) -> io::Result<Exit> {
     out::say(&format!("tidegate: {why}"));
     if format == OutputFormat::Json {
@@ -309,7 +347,7 @@ pub(crate) fn refused(why: &str, format: OutputFormat) -> io::Result<Exit> {
     Ok(Exit::Usage)
 }
 
-/// What was counted besides, for machines.
+/// Adds the counters of the registry to the JSON result.
 fn add_counters(value: &mut Value, telemetry: &Telemetry) {
     if let (Some(value), Value::Object(counters)) = (value.as_object_mut(), json!(telemetry.summary())) {
         for (name, counter) in counters {
@@ -318,12 +356,12 @@ fn add_counters(value: &mut Value, telemetry: &Telemetry) {
     }
 }
 
-/// A number with its noun.
+/// A count with its noun, such as `2 pages`.
 pub(crate) fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { more })
 }
 
-/// What services were asked, in lines.
+/// One summary line per service that was called.
 fn calls(telemetry: &Telemetry) -> Vec<String> {
     let summary = telemetry.summary();
     let reused = summary.cache_hits + summary.shared;
@@ -340,8 +378,8 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
         let backoff = Duration::from_secs_f64(summary.seconds_in_backoff.clamp(0.0, 1e9));
         notes.push(format!("{} in backoff", span(backoff)));
     }
-    let lanes = together(&telemetry.lines());
-    // What was not limited has taught nothing.
+    let lanes = together(&telemetry.services());
+    // Without throttling or rate-limit headers the lane has learned no limit.
     if let Some(rate) = lanes.rate.filter(|_| lanes.throttled + lanes.hinted > 0) {
         notes.push(format!("learned limit {rate:.1} calls/s"));
     }
@@ -353,8 +391,8 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
     lines
 }
 
-/// Ctrl-C, or a polite kill, lets the batch under way be committed and ends the run; a second one
-/// ends it at once.
+/// On Ctrl-C or SIGTERM the current batch is committed and the run ends; a second signal exits at
+/// once.
 fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
@@ -368,15 +406,15 @@ fn listen(stop: &Arc<AtomicBool>) {
             );
             signals.asked().await
         })?;
-        // As after `kill -9`: what was committed stays, and --resume goes on.
+        // As after `kill -9`: committed batches stay, and --resume continues.
         #[allow(clippy::exit, reason = "the person asked twice")]
         std::process::exit(Exit::Failure as i32)
     };
-    // Without a listener the run still ends, by the signal itself, and can be resumed.
+    // Without this thread the signal ends the process itself, and the run can be resumed.
     let _ = std::thread::Builder::new().name("signals".into()).spawn(heard);
 }
 
-/// What a remote source has brought, and what there is to say of it.
+/// The amount that a remote source has returned, and notes about it.
 fn received(source: &Told) -> (String, Vec<String>) {
     let mut notes = Vec::new();
     let amount = match source.bytes {

@@ -1,34 +1,34 @@
-//! The exit codes: one meaning each, for every verb. A script decides by them.
+//! The exit codes. Each has one meaning for all commands, so that scripts can rely on them.
 
 use std::process::ExitCode;
 
 use tidegate_ledger::letter::LetterError;
 
-/// How a run of the command ended.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All done.
+    /// Success.
     Done = 0,
-    /// Something failed that is none of the below.
+    /// Another failure on our side.
     Failure = 1,
-    /// The command line or the manifest is wrong; nothing was begun.
+    /// The command line or the manifest is invalid; nothing was started.
     Usage = 2,
-    /// A gate halted the run; the batch in question was not committed.
+    /// A gate halted the run; its batch was not committed.
     Halted = 3,
     /// Finished; some records are dead letters.
     DeadLetters = 4,
-    /// Finished; an alert fired that the manifest wants told by the exit code.
+    /// Finished; an alert fired for which the manifest requests an exit code.
     Alerted = 5,
-    /// Stopped by the other side: try later.
+    /// The remote side is unavailable: try again later.
     TryLater = 75,
 }
 
-/// The codes, for `--help`. `docs/exit-codes.md` says more.
+/// The codes, for `--help`; `docs/exit-codes.md` has the details.
 pub(crate) const HELP: &str = "Exit codes: 0 success; 1 failure; 2 usage error or invalid manifest; \
 3 halted by a gate; 4 finished with dead letters; 5 finished, but an alert fired; 75 a service is down or asked to wait, try again later.";
 
 impl Exit {
-    /// The same, unless all is done and an alert is to be told.
+    /// `Alerted` if all was successful but an alert asks for an exit code.
     pub(crate) fn or_alerted(self, alerted: bool) -> Exit {
         if alerted && self == Exit::Done { Exit::Alerted } else { self }
     }
@@ -40,15 +40,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not work, and the exit code it ends with.
+/// Why a command failed, and its exit code.
 pub(crate) struct CommandFailure(pub(crate) Exit, pub(crate) String);
 
-/// The command line asks for what cannot be done.
+/// A usage error.
 pub(crate) fn usage(why: impl Into<String>) -> CommandFailure {
     CommandFailure(Exit::Usage, why.into())
 }
 
-/// Something failed on our side.
+/// A failure on our side.
 pub(crate) fn failure(why: impl ToString) -> CommandFailure {
     CommandFailure(Exit::Failure, why.to_string())
 }

@@ -1,9 +1,8 @@
-//! Logs: words for a person at a terminal, or one JSON object per line for a machine.
+//! Logging: text for a terminal, or one JSON object per line.
 //!
-//! What is told comes as events of `tracing` from wherever it happens; here they get their form.
-//! Spans are not taken: they have their own way (`telemetry::trace`). Every line goes through the
-//! redactor that knows the secrets of this process, and coordinates are told at `debug` only: what
-//! tells them asks for that level.
+//! Events of `tracing` are formatted here. Spans are exported separately (`telemetry::trace`).
+//! Every line passes through the redactor, which knows the secrets of this process. Coordinates are
+//! logged only at `debug`; the call sites choose that level.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};
@@ -17,7 +16,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Form {
     /// Plain text
@@ -26,7 +25,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// From which level on events are told.
+/// The least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogLevel {
     /// Failures
@@ -42,7 +41,7 @@ pub(crate) enum LogLevel {
 static FORM: OnceLock<Form> = OnceLock::new();
 static ABOUT: RwLock<Vec<(&'static str, String)>> = RwLock::new(Vec::new());
 
-/// Begins to tell. Without a level, a person is told of warnings and a machine of what was done.
+/// Starts logging. The default level is `warn` for text and `info` for JSON.
 pub(crate) fn init(form: Form, level: Option<LogLevel>) {
     let usual = if form == Form::Json { LogLevel::Info } else { LogLevel::Warn };
     let level = match level.unwrap_or(usual) {
@@ -51,7 +50,7 @@ pub(crate) fn init(form: Form, level: Option<LogLevel>) {
         LogLevel::Info => tracing::Level::INFO,
         LogLevel::Debug => tracing::Level::DEBUG,
     };
-    // Only the first one counts, and there is no other.
+    // Called once; later calls would have no effect.
     let _ = FORM.set(form);
     let _ = tracing::subscriber::set_global_default(Logger { form, level });
 }
@@ -61,18 +60,30 @@ pub(crate) fn is_json() -> bool {
     FORM.get() == Some(&Form::Json)
 }
 
-/// What every line says from now on: the pipeline, the task, the trace.
+/// Sets the fields that every following line has: the pipeline, the task, the trace.
 pub(crate) fn about(fields: Vec<(&'static str, String)>) {
     if let Ok(mut about) = ABOUT.write() {
         *about = fields;
     }
 }
 
-/// Plain text to a person, as a line of the log.
+/// Logs a plain message. One that begins with the name of the program, or with a problem of a manifest,
+/// is an error.
 pub(crate) fn word(text: &str) {
     let mut fields = Map::new();
     fields.insert("message".into(), text.trim().into());
-    write(&line_json("info", "tidegate", fields));
+    let is_error = text.starts_with("tidegate") || text.starts_with("error[");
+    write(&line_json(if is_error { "error" } else { "info" }, "tidegate", fields));
+}
+
+/// Logs the result of a run as fields.
+pub(crate) fn result(level: &str, message: &str, result: Json) {
+    let mut fields = Map::new();
+    fields.insert("message".into(), message.into());
+    if let Json::Object(result) = result {
+        fields.extend(result.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    write(&line_json(level, "tidegate::run", fields));
 }
 
 struct Logger {
@@ -170,7 +181,8 @@ fn line_human(level: &str, mut fields: Map<String, Json>) -> String {
     line
 }
 
-/// Writes a line, over a progress line if there is one. If that fails there is nobody to tell.
+/// Writes a line, replacing a progress line if there is one. If standard error is closed, nobody
+/// reads it.
 fn write(line: &str) {
     let mut err = io::stderr().lock();
     let clear = if !is_json() && err.is_terminal() { "\r\x1b[2K" } else { "" };

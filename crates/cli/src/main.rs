@@ -1,7 +1,7 @@
 //! The `tidegate` command.
 //!
-//! `main` is thin: it reads the arguments, runs one verb and turns its outcome into an exit code.
-//! Each verb is a file in [`verb`]. Data goes to standard output, words to standard error.
+//! `main` parses the arguments, runs one command and returns its exit code. Each command is a file
+//! in [`verb`]. Data goes to standard output, messages to standard error.
 #![forbid(unsafe_code)]
 
 mod deploy;
@@ -28,8 +28,8 @@ use clap::Parser;
 use exit::Exit;
 use verb::Verb;
 
-/// Rows are read by one thread, asked by others and written by a fourth: the system's allocator would
-/// have them wait for each other.
+/// Records are read, called, and written by different threads, which would contend for the locks of
+/// the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -57,14 +57,14 @@ fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(args) => panic::catch_unwind(|| run(&args)).unwrap_or(Exit::Failure).into(),
         Err(usage) => {
-            // Nobody is left to tell if this cannot be printed.
+            // If this cannot be printed, nobody reads it.
             let _ = usage.print();
             if usage.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }
 }
 
-/// Runs one verb.
+/// Runs one command.
 fn run(args: &Args) -> Exit {
     log::init(args.log, args.log_level);
     match args.verb.run() {
@@ -77,9 +77,9 @@ fn run(args: &Args) -> Exit {
     }
 }
 
-/// Says that the fault is ours, and what to report.
+/// Reports a panic as a bug, and what to include in the bug report.
 fn apologise(info: &PanicHookInfo<'_>) {
-    // A damaged file that a library stumbles over is told as such.
+    // A panic of a library on a damaged file is caught and reported as a file error.
     if tidegate_geo::format::parquet::is_guarded() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus while a verb runs: one answer of a tiny web server, on loopback.
+//! Serves Prometheus metrics on loopback while a command runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,18 +6,26 @@ use std::sync::Arc;
 
 use crate::web::{self, WebResponse};
 
-/// Takes the address, so that a run that cannot be watched does not begin. Only loopback is served:
-/// metrics carry no secrets, but nobody asked the network to read them either.
+/// Binds the address before the run starts. Only loopback is allowed: metrics contain no secrets,
+/// but there is no authentication.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     if !addr.ip().is_loopback() {
         return Err(io::Error::other("not a loopback address; use 127.0.0.1 or [::1]"));
     }
-    let listener = std::net::TcpListener::bind(addr)?;
+    let listener = std::net::TcpListener::bind(addr).map_err(in_use)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Serves `text` at `/metrics` for as long as it is awaited.
+/// Says what to do if another program has the port.
+pub(crate) fn in_use(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::AddrInUse {
+        return error;
+    }
+    io::Error::new(error.kind(), "another program is listening on this port; choose another one, or stop it")
+}
+
+/// Serves `text` at `/metrics` until the future is dropped.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     text: impl Fn() -> String + Send + Sync + 'static,

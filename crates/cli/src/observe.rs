@@ -1,7 +1,7 @@
-//! Watching a run from beside it: one thread that takes samples for the report, serves metrics,
-//! watches for alerts, and pushes metrics and spans to a collector.
+//! Observes a run: one thread takes samples for the report, serves metrics, evaluates alerts, and
+//! pushes metrics and spans to a collector.
 //!
-//! Nothing here can slow the run down or end it: it only reads the registry.
+//! It only reads the registry, so it can neither slow the run down nor end it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tracing::{info, warn};
 use crate::report::{Timeline, TimelineSample};
 use crate::{log, metrics};
 
-/// How often the run is looked at.
+/// The interval between samples of the run.
 const EVERY: Duration = Duration::from_millis(100);
-/// How often alerts are judged.
+/// The interval between evaluations of the alerts.
 const JUDGE: Duration = Duration::from_secs(1);
-/// How often the store of dead letters is looked at.
+/// The interval between readings of the dead-letter store.
 const LETTERS: Duration = Duration::from_secs(30);
 
 /// What `geocode`, `fetch` and `run` can be told about being watched.
@@ -40,44 +40,45 @@ pub(crate) struct Args {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// What is watched.
+/// The run to observe.
 pub(crate) struct Subject<'a> {
-    /// Its registry.
+    /// The registry of its metrics.
     pub(crate) telemetry: &'a Arc<Telemetry>,
-    /// The verb.
+    /// The name of the command.
     pub(crate) task: &'static str,
-    /// What the manifest says of alerts.
+    /// The alerts of the manifest.
     pub(crate) alerts: Option<&'a AlertsSpec>,
-    /// Where its dead letters are.
+    /// The location of its dead letters.
     pub(crate) letters: Option<LetterStoreLocation>,
 }
 
-/// A run that is being watched.
+/// A running observation.
 pub(crate) struct Observer {
+    /// Time of the start, in nanoseconds since 1970.
     began: u64,
     stop: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<Observation>,
 }
 
-/// What was seen of a run.
+/// The result of an observation.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// What happened when.
+    /// The samples over time.
     pub(crate) timeline: Timeline,
-    /// How long it was watched.
+    /// The duration of the observation.
     pub(crate) took: Duration,
     /// Alerts that fired.
     pub(crate) fired: Vec<Fired>,
-    /// Whether one of them is to be told by the exit code.
+    /// Whether one of them sets the exit code.
     pub(crate) exits: bool,
 }
 
 impl Observer {
-    /// Begins to watch.
+    /// Starts to observe.
     ///
     /// # Errors
-    /// What was asked for cannot be had: the address for metrics, a collector, an action. Nothing
-    /// has begun then.
+    /// When the metrics address, a collector or an alert action cannot be set up. Nothing has
+    /// started then.
     pub(crate) fn start(subject: Subject<'_>, args: &Args) -> Result<Observer, String> {
         let listener = match args.metrics {
             Some(addr) => Some(metrics::bind(addr).map_err(|e| format!("--metrics {addr}: {e}"))?),
@@ -106,7 +107,7 @@ impl Observer {
             .name("observer".into())
             .spawn(move || {
                 let seen = runtime.block_on(watch.go(listener, stopped));
-                // A look at the letters that still goes on is of no more use.
+                // Do not wait for a reading of the letters in progress.
                 runtime.shutdown_background();
                 seen
             })
@@ -114,22 +115,22 @@ impl Observer {
         Ok(Observer { began: now_nanos(), stop, thread })
     }
 
-    /// The run has ended: what was seen of it.
+    /// Ends the observation.
     pub(crate) fn end(self, outcome: &str, failed: bool) -> Observation {
         if let Some(tracer) = trace::tracer() {
             tracer.ended(self.began, outcome, failed);
         }
-        // It only goes away on a fault of its own, and then there is nothing to tell.
+        // The receiver is gone only if the thread panicked.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// What the environment says about a collector; and every line of the log gets its trace.
+/// Sets up the OTLP exporter from the environment, and adds the trace id to every log line.
 fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
     let config = OtlpConfig::from_env(&|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
     let mut chance = [0; 24];
-    // Without chance the trace has a number all the same.
+    // If the system provides no random bytes, the trace id is derived from the time.
     chance[16..].copy_from_slice(&now_nanos().to_le_bytes());
     let _ = getrandom::fill(&mut chance);
     let parent = std::env::var("TRACEPARENT").ok();
@@ -204,7 +205,7 @@ impl WatchState {
         self.judge(&mut acting);
         tasks.abort_all();
         let done = async { while acting.join_next().await.is_some() {} };
-        // Those who act have their own patience; this is for what they are not.
+        // Actions have timeouts of their own; this one bounds everything else.
         let _ = tokio::time::timeout(PATIENCE * 2, done).await;
         if let Some(push) = &self.push {
             warn_if_push_failed(metrics_now(push, &self.telemetry).await);
@@ -216,7 +217,7 @@ impl WatchState {
         Observation { timeline: self.timeline, took, fired, exits }
     }
 
-    /// Judges the alerts, and lets act who is to act.
+    /// Evaluates the alerts and starts their actions.
     fn judge(&mut self, acting: &mut JoinSet<()>) {
         for change in self.watchman.look(self.began.elapsed()) {
             let (actions, telemetry) = (self.watchman.actions(), Arc::clone(&self.telemetry));
@@ -224,11 +225,11 @@ impl WatchState {
         }
     }
 
-    /// Tells when a breaker changes.
+    /// Logs state changes of breakers.
     fn breakers(&mut self) {
-        for line in self.telemetry.lines() {
-            let now = together(std::slice::from_ref(&line)).breaker;
-            let host = line.host.as_str();
+        for service in self.telemetry.services() {
+            let now = together(std::slice::from_ref(&service)).breaker;
+            let host = service.host.as_str();
             let was = match self.breakers.iter_mut().find(|(name, _)| name == host) {
                 Some((_, state)) => std::mem::replace(state, now),
                 None => {
@@ -250,7 +251,7 @@ impl WatchState {
     }
 }
 
-/// Looks at the store of dead letters. What cannot be read now can be read next time.
+/// Reads the dead-letter store. After an error the next reading tries again.
 fn letters(place: &LetterStoreLocation, telemetry: &Telemetry) {
     let there = !matches!(place, LetterStoreLocation::File(path) if !path.exists());
     if there && let Ok(health) = LetterStore::open(place).and_then(|mut store| store.health(now_ms())) {
@@ -273,19 +274,19 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
     }
 }
 
-/// Pushes what the registry reads now.
+/// Pushes the current values of the registry.
 async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), PushError> {
     push.readings(&[(Some(telemetry.pipeline()), &telemetry.samples())]).await
 }
 
-/// Pushes the spans that have ended since, and counts those that were left out.
+/// Pushes the spans that have ended, and counts those that were dropped.
 async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), PushError> {
     let (spans, dropped) = tracer.drain();
     telemetry.spans_dropped(dropped);
     push.spans(tracer, telemetry.pipeline(), &spans).await
 }
 
-/// A collector that does not listen is told of, and otherwise let be.
+/// Logs a failed push; it has no other effect.
 pub(crate) fn warn_if_push_failed(pushed: Result<(), PushError>) {
     if let Err(why) = pushed {
         warn!(target: "tidegate::otlp", "cannot export telemetry to the collector: {why}");
@@ -293,14 +294,14 @@ pub(crate) fn warn_if_push_failed(pushed: Result<(), PushError>) {
 }
 
 fn sample(telemetry: &Telemetry, began: Instant) -> TimelineSample {
-    let lines = telemetry.lines();
-    let lanes = together(&lines);
+    let services = telemetry.services();
+    let lanes = together(&services);
     TimelineSample {
         at: began.elapsed(),
         sent: lanes.sent,
         throttled: lanes.throttled,
         failed_calls: lanes.failed,
-        backoff: lines.iter().map(|line| line.calls.in_backoff()).sum(),
+        backoff: services.iter().map(|service| service.calls.in_backoff()).sum(),
         done: telemetry.records.all(),
         in_flight: lanes.in_flight,
         waiting: lanes.waiting as u64,

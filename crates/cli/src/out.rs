@@ -1,23 +1,23 @@
-//! Where words and data go: data to standard output, words to standard error.
+//! Output: data to standard output, messages to standard error.
 
 use std::io::{self, IsTerminal, Write};
 
-/// How a verb answers.
+/// The output format of a command.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
     Table,
     Json,
 }
 
-/// Writes data, all of it or an error. A closed pipe is an error of kind `BrokenPipe`, which the
-/// command ends on quietly: whoever reads has seen enough.
+/// Writes data completely or returns an error. A closed pipe is an error of kind `BrokenPipe`, on
+/// which the command exits quietly.
 pub(crate) fn data(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
 }
 
-/// Writes a word to the person at the terminal. If even that fails there is nobody to tell.
+/// Writes a message to standard error. If that is closed, nobody reads it.
 pub(crate) fn say(text: &str) {
     if crate::log::is_json() {
         return crate::log::word(text);
@@ -25,17 +25,17 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Whether words on standard error may carry colour.
+/// Whether messages on standard error may be coloured.
 pub(crate) fn color() -> bool {
     may_color(&io::stderr())
 }
 
-/// Whether data on standard output may carry colour.
+/// Whether data on standard output may be coloured.
 pub(crate) fn data_color() -> bool {
     may_color(&io::stdout())
 }
 
-/// A terminal, and nobody objects.
+/// Whether the output is a terminal and `NO_COLOR` is not set.
 fn may_color(to: &impl IsTerminal) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

@@ -1,9 +1,8 @@
-//! What the services of a pipeline would be asked, and how long that takes: the simulator with the
-//! manifest's policy and each lane's limits, against a server that keeps its terms and against
-//! some that do not.
+//! Predicts the calls of a run and their duration: simulates the manifest's policy and the limits
+//! of each lane against a healthy server and several faulty ones.
 //!
-//! At most two thousand questions are simulated; beyond that time and calls grow in proportion,
-//! which is what a drain through one lane does once it has found its pace.
+//! At most 2000 calls are simulated. Beyond that, time and calls are extrapolated linearly, as the
+//! rate of a lane is constant once it has settled.
 
 use serde::Serialize;
 use tidegate_core::classify::Classifier;
@@ -19,31 +18,31 @@ use tidegate_sim::world::workload::Workload;
 const QUESTIONS_MAX: u64 = 2_000;
 const SEED: u64 = 1;
 
-/// What one service would do to a run.
+/// The predicted calls to one service in one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Prediction {
-    /// The service.
+    /// The name of the service.
     pub(crate) service: String,
-    /// How the service behaves.
+    /// How the service behaves in this case.
     pub(crate) case: &'static str,
-    /// Until the last record has its end.
+    /// The duration until the last record is done, in seconds.
     pub(crate) seconds: f64,
-    /// Calls, repeats included.
+    /// The number of calls, retries included.
     pub(crate) calls: u64,
-    /// The longest that one record takes.
+    /// The longest time that one record takes, in seconds.
     pub(crate) wait_max_seconds: f64,
-    /// Records answered.
+    /// The number of records answered.
     pub(crate) answered: u64,
-    /// Records given up.
+    /// The number of records given up.
     pub(crate) dead: u64,
-    /// Records put off until later.
+    /// The number of records parked until later.
     pub(crate) parked: u64,
-    /// What the calls cost.
+    /// The cost of the calls, in the currency of the price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<f64>,
 }
 
-/// Predicts what a service does to its questions.
+/// Simulates the calls to one service.
 pub(crate) fn predict(
     asked: &ServiceLoad,
     questions: u64,
@@ -52,7 +51,7 @@ pub(crate) fn predict(
 ) -> Vec<Prediction> {
     let mut call = policy.call;
     call.history = false;
-    // As the engine does: a lane that learns knows better than the reset of a quota.
+    // As in a real run: a lane that learns its rate does not wait for the reset of a quota.
     let classifier = Classifier { reset_is_wait: !asked.lane.limit.learn, ..policy.classifier };
     let policy = policy::ClientPolicy { classifier, call, lane: asked.lane, retry_gate: None };
     let service = ServiceTime { base_seconds: 0.065, spread: 0.2, ..ServiceTime::default() };

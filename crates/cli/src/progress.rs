@@ -1,6 +1,7 @@
-//! The progress line of a run, and how numbers and spans of time are written for people.
+//! The progress line of a run, and the formatting of numbers and durations.
 //!
-//! The line is made by pure functions of what is known, so that it can be tested; `execute` draws it.
+//! The line is a pure function of the state of the run, so that it can be tested; `execute` draws
+//! it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn paint(color: bool, code: &str, text: String) -> String {
     if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
 }
 
-/// How much is done, of how much.
+/// A progress bar, if the total is known.
 fn bar((done, total): (u64, u64), color: bool) -> Option<String> {
     let share = (total > 0).then(|| (done as f64 / total as f64).clamp(0.0, 1.0))?;
     let full = (share * BAR as f64).round() as usize;
@@ -24,7 +25,7 @@ fn bar((done, total): (u64, u64), color: bool) -> Option<String> {
     Some(format!("{} {:>3.0} %", paint(color, "36", bar), (share * 100.0).floor()))
 }
 
-/// What a source has brought that is kept before it is read.
+/// What a source has received so far, if it is spooled before it is read.
 fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
     let (had, all, noun) = match told.bytes {
         Some(bytes) => (bytes, told.bytes_declared, "bytes"),
@@ -46,7 +47,7 @@ fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
     parts
 }
 
-/// What a person should know of pages and of the services that are asked.
+/// The state of page requests and of the services that are called.
 fn services(watch: &RunWatch, color: bool) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(told) = &*lock(&watch.source) {
@@ -57,9 +58,9 @@ fn services(watch: &RunWatch, color: bool) -> Vec<String> {
             parts.push(paint(color, "33", format!("pass {}", told.passes)));
         }
     }
-    let lines = watch.telemetry.lines();
-    let mut lanes: Vec<Snapshot> = lines.iter().flat_map(|line| line.lanes.snapshots()).collect();
-    // Lines of one traffic share their lanes.
+    let services = watch.telemetry.services();
+    let mut lanes: Vec<Snapshot> = services.iter().flat_map(|service| service.lanes.snapshots()).collect();
+    // Services may share lanes: show each lane once.
     lanes.sort_by(|a, b| a.key.cmp(&b.key));
     lanes.dedup_by(|a, b| a.key == b.key);
     if !lanes.is_empty() {
@@ -75,11 +76,11 @@ fn services(watch: &RunWatch, color: bool) -> Vec<String> {
     parts
 }
 
-/// What a person should know about a wait: only those that can be felt.
+/// The wait of a lane and its reason, if it is at least 0.8 s.
 fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
     let told = lane.gate.since(lane.now);
     let (wait, why) = match lane.due {
-        // Those who were refused wait on their own, and the lane has nobody to wait for.
+        // No call waits for this lane; refused calls wait for their own retry.
         None if lane.in_flight == 0 => (told, "requested by the server"),
         None => return None,
         Some(due) => {
@@ -95,7 +96,7 @@ fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
     (wait >= Duration::from_millis(800)).then_some((wait, why))
 }
 
-/// The line: since when the source is looked at, and since when it is read.
+/// The progress line, given the time since the source was opened and since reading began.
 pub(crate) fn line(watch: &RunWatch, (started, elapsed): (Duration, Duration), color: bool) -> String {
     if !watch.begun.load(Ordering::Relaxed) {
         let told = lock(&watch.source).clone();
@@ -128,7 +129,7 @@ pub(crate) fn line(watch: &RunWatch, (started, elapsed): (Duration, Duration), c
     parts.join(" · ")
 }
 
-/// `1,234,567`.
+/// A number with thousands separators: `1,234,567`.
 pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -141,7 +142,7 @@ pub(crate) fn thousands(n: u64) -> String {
     out
 }
 
-/// A span as a person says it: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`.
+/// A duration: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`.
 pub(crate) fn span(d: Duration) -> String {
     let s = d.as_secs_f64();
     if s < 9.95 {
@@ -155,7 +156,7 @@ pub(crate) fn span(d: Duration) -> String {
     }
 }
 
-/// How long to wait between two looks at a run, on a terminal.
+/// The interval between redraws on a terminal.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Being asked to stop: Ctrl-C, or a polite kill.
+//! Signals to stop: Ctrl-C (SIGINT) and SIGTERM.
 
 use std::io;
 
-/// Listens from now on.
+/// Listens for the signals.
 pub(crate) struct StopSignals {
     #[cfg(unix)]
     signals: [tokio::signal::unix::Signal; 2],
 }
 
 impl StopSignals {
-    /// Must be called inside of a runtime.
+    /// Starts to listen. Must be called inside a tokio runtime.
     pub(crate) fn listen() -> io::Result<StopSignals> {
         Ok(StopSignals {
             #[cfg(unix)]
@@ -20,7 +20,7 @@ impl StopSignals {
         })
     }
 
-    /// Comes back when somebody asked.
+    /// Waits for a signal.
     pub(crate) async fn asked(&mut self) -> io::Result<()> {
         #[cfg(unix)]
         {

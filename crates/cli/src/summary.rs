@@ -1,4 +1,4 @@
-//! A manifest in words: the policy in force, defaults filled in, and what it comes to.
+//! A summary of a manifest: the effective policy with defaults.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use tidegate_pipeline::manifest::{
     EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, StepSpec, ToleranceSpec, WriteMode, human,
 };
 
-/// How many waits are listed one by one.
+/// The most backoff delays that are listed individually.
 const WAITS_SHOWN: u32 = 6;
 
 /// One line per part of the policy.
@@ -34,7 +34,7 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
     text
 }
 
-/// The parts of a pipeline; none of a manifest that holds policies only.
+/// The parts of a pipeline; empty for a manifest that only has policies.
 fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let pipeline = &manifest.pipeline;
     let (Some(source), Some(sink)) = (&pipeline.source, &pipeline.sink) else { return Vec::new() };
@@ -44,6 +44,7 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let mode = match sink.mode() {
         WriteMode::Upsert => format!("upsert by {}", sink.key.join(", ")),
+        WriteMode::Sync => format!("sync by {}", sink.key.join(", ")),
         WriteMode::Append => "append".to_owned(),
         WriteMode::Replace => "replace".to_owned(),
     };
@@ -62,7 +63,7 @@ fn attempts(manifest: &Manifest) -> String {
     format!("at most {}, each up to {each}, within {}", retry.max_attempts, human(retry.deadline_seconds))
 }
 
-/// The waits by backoff, at their longest, and what they come to.
+/// The longest backoff delays and their sum.
 fn waits(manifest: &Manifest) -> String {
     let retry = &manifest.pipeline.retry_policy;
     let backoff = Policy::from(manifest).call.backoff;
@@ -73,8 +74,8 @@ fn waits(manifest: &Manifest) -> String {
     let mut list = Vec::new();
     let mut total = 0.0;
     let mut fit = 0;
-    // The waits never shrink, so all that can begin before the deadline are among the first; the
-    // loop ends at the deadline or, for waits near zero, at a bound.
+    // Delays never decrease, so those that can begin before the deadline come first. The loop ends
+    // at the deadline or, for delays near zero, at a fixed bound.
     for n in 0..retries.min(100_000) {
         let wait = backoff.longest(n).as_secs_f64();
         if total + wait >= retry.deadline_seconds {
@@ -90,11 +91,12 @@ fn waits(manifest: &Manifest) -> String {
         list.push("…".to_owned());
     }
     let by = match retry.jitter {
-        JitterSetting::None => "no jitter",
-        JitterSetting::Full => "full jitter",
-        JitterSetting::Equal => "equal jitter",
-        JitterSetting::Decorrelated => "decorrelated jitter",
-        JitterSetting::Additive => "additive jitter",
+        JitterSetting::None => "no jitter".to_owned(),
+        JitterSetting::Full => "full jitter".to_owned(),
+        JitterSetting::Equal => "equal jitter".to_owned(),
+        JitterSetting::Decorrelated => "decorrelated jitter".to_owned(),
+        JitterSetting::Additive => "additive jitter".to_owned(),
+        JitterSetting::Proportional(share) => format!("jitter of {} %", share * 100.0),
     };
     let mut text = match fit {
         0 => format!("the first may already exceed the deadline ({by})"),
@@ -109,8 +111,8 @@ fn waits(manifest: &Manifest) -> String {
 fn long_wait(manifest: &Manifest) -> String {
     let retry = &manifest.pipeline.retry_policy;
     let then = match retry.on_long_wait {
-        OnLongWait::Park => "the record is parked until then",
-        OnLongWait::GiveUp => "the record becomes a dead letter",
+        OnLongWait::Park => "the record waits until then, within the patience of the run",
+        OnLongWait::GiveUp => "the record becomes a dead letter with that time",
     };
     format!("obeyed; beyond {} or the deadline, {then}", human(retry.max_delay_seconds))
 }
@@ -202,7 +204,7 @@ fn halts(manifest: &Manifest) -> String {
     )
 }
 
-/// A share as a person writes it.
+/// A fraction as a percentage.
 fn percent(share: f64) -> String {
     format!("{} %", (share * 1e8).round() / 1e6)
 }

@@ -1,10 +1,9 @@
-//! A tiny web server for `--metrics` and `serve`: it answers GET and HEAD, one request per
-//! connection, and reads nothing but the head.
+//! A small web server for `--metrics` and `serve`: it answers GET and HEAD, one request per
+//! connection, and reads only the request head.
 //!
-//! A page of somebody else's must not read what is served here through the browser of a person who
-//! may. So a request has to name this server by an address, as `localhost`, or by a name that was
-//! allowed: a name that an attacker points at this address (DNS rebinding) is none of these. And an
-//! answer may neither be framed, sniffed, cached nor read by another origin.
+//! It defends against other web sites that try to read it through the user's browser. The `Host`
+//! header must be an IP address, `localhost` or an allowed name, which prevents DNS rebinding.
+//! Responses must not be framed, sniffed, cached or read by another origin.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,31 +15,31 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// A head of more bytes is nobody's who only wants to look.
+/// The largest request head, in bytes.
 const HEAD_MAX: usize = 16 * 1024;
-/// Headers of a request, at most.
+/// The most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Connections at once; more wait.
+/// The most concurrent connections; further ones wait.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a client may take to ask.
+/// The timeout for reading a request.
 const ASKING: Duration = Duration::from_secs(5);
-/// How long it may take to read the answer.
+/// The timeout for writing a response.
 const READING: Duration = Duration::from_secs(30);
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WebResponse {
-    /// Status and its words.
+    /// The status code and reason.
     pub(crate) status: &'static str,
     /// The media type.
     pub(crate) kind: &'static str,
-    /// The content policy; pages have their own.
+    /// The content security policy; each page has its own.
     pub(crate) policy: String,
     pub(crate) body: String,
 }
 
 impl WebResponse {
-    /// Words.
+    /// A plain text response.
     pub(crate) fn text(status: &'static str, body: impl Into<String>) -> WebResponse {
         WebResponse {
             status,
@@ -50,7 +49,7 @@ impl WebResponse {
         }
     }
 
-    /// A page with its content policy.
+    /// A page with its content security policy.
     pub(crate) fn page(policy: impl Into<String>, body: String) -> WebResponse {
         WebResponse {
             kind: "text/html; charset=utf-8",
@@ -59,30 +58,30 @@ impl WebResponse {
         }
     }
 
-    /// Metrics for Prometheus.
+    /// A response with Prometheus metrics.
     pub(crate) fn metrics(body: String) -> WebResponse {
         WebResponse { kind: "text/plain; version=0.0.4; charset=utf-8", ..WebResponse::text("200 OK", body) }
     }
 }
 
-/// Whoever answers gets the path, without its query.
+/// The request handler; it gets the path without the query.
 pub(crate) type Answers = Arc<dyn Fn(String) -> BoxFuture<'static, WebResponse> + Send + Sync>;
 
-/// Answers for as long as it is awaited. `names` are the names of this server beside its addresses.
+/// Serves until the future is dropped. `names` are host names accepted besides IP addresses.
 pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, answers: Answers) {
-    // It was a listener of the operating system already.
+    // The listener is already bound; registering it with tokio does not fail in practice.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let (room, names) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(names));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // There are no more files to open, or the client went: neither ends the server.
+            // Out of file descriptors, or the client disconnected: neither ends the server.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let (names, answers) = (Arc::clone(&names), Arc::clone(&answers));
         tokio::spawn(async move {
-            // A client that goes away mid-answer has had enough.
+            // A client may disconnect during the response.
             let _ = connection(stream, &names, &answers).await;
             drop(place);
         });
@@ -120,12 +119,12 @@ fn head(answer: &WebResponse) -> String {
     )
 }
 
-/// What a connection asked.
+/// A request as read from a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum WebRequest {
-    /// It went away, or knocked only.
+    /// The client disconnected without a request.
     Nothing,
-    /// What is answered to that.
+    /// An invalid request and its response.
     Wrong(WebResponse),
     Path {
         path: String,
@@ -151,7 +150,7 @@ async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<WebRequest
     }
 }
 
-/// What a head asks; nothing while it is not whole.
+/// Parses a request head; `None` while it is incomplete.
 fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -184,8 +183,8 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
     Some(WebRequest::Path { path: path.to_owned(), head_only })
 }
 
-/// Whether a `Host` names this server: an address, which nobody can point elsewhere, `localhost`, or
-/// a name that was allowed.
+/// Whether a `Host` header names this server: an IP address, which DNS cannot redirect,
+/// `localhost`, or an allowed name.
 fn is_ours(host: &str, names: &[String]) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -271,7 +270,7 @@ mod tests {
         ] {
             assert_eq!(say(wrong), "400 Bad Request", "{wrong}");
         }
-        // It goes on while the head is not whole.
+        // An incomplete head: keep reading.
         assert_eq!(status("GET / HTTP/1.1\r\nHost: local"), None);
     }
 

@@ -129,3 +129,39 @@ fn output_that_cannot_be_written_is_a_failure() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write"));
 }
+
+/// What it is, and what to do, for files and ports that are not what was meant.
+#[test]
+fn mistakes_get_a_next_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let says = |args: &[&str], words: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(args)
+            .current_dir(dir.path())
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(2), "{args:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{args:?}: {word:?} is not in {text}");
+        }
+    };
+    let feature =
+        r#"{"type":"Feature","properties":{"a":"x"},"geometry":{"type":"Point","coordinates":[1,2]}}"#;
+    std::fs::write(dir.path().join("a.geojsonl"), feature).unwrap();
+    std::fs::write(dir.path().join("data.txt"), feature).unwrap();
+    std::fs::write(dir.path().join("a.csv"), "id,address\n1,x\n").unwrap();
+    for file in ["a.geojsonl", "data.txt", "a.csv"] {
+        let init = format!("`tidegate init {file} -o pipeline.yaml`");
+        says(&["run", file], &["is data", "not a manifest", &init]);
+    }
+    let geocode = ["geocode", "a.geojsonl", "-o", "o.csv", "--address", "a", "--profile", "photon"];
+    says(&geocode, &["this is JSON, not CSV", "tidegate convert"]);
+    let google = ["geocode", "a.csv", "-o", "o.csv", "--address", "address", "--profile", "google"];
+    says(&google, &["requires a key; pass --key env:NAME"]);
+    says(&["convert", "a.geojsonl", "b.xyz"], &["b.xyz: unknown file format; expected one of .gpkg"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    says(&["chaos", "--addr", &addr], &[&addr, "another program is listening on this port"]);
+}

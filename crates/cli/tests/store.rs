@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Scope, ServerLimit, When};
+use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, Scope, ServerLimit, When};
 
 fn store(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -98,4 +98,39 @@ fn a_throttling_bucket_loses_nothing() {
         store(here.path(), &["ls", "s3://bucket", "hot", "--format", "ndjson", "--endpoint", &endpoint]);
     assert_eq!(text(&listed.stdout).lines().count(), 30);
     assert!(text(&listed.stdout).lines().all(|line| line.contains("\"size\":6")));
+}
+
+/// Requests that a bucket saw which fails every one, and how the command ended.
+fn failing(more: &[&str]) -> (u64, Option<i32>, String) {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("a"), "a").unwrap();
+    let faults = vec![FaultRule { kind: FaultKind::Status(500), when: When::Chance(1.0) }];
+    let server = Chaos::start(Config { faults, ..Config::default() }).unwrap();
+    let endpoint = format!("{}/s3", server.url());
+    let put =
+        ["put", "s3://bucket", "a", "--endpoint", &endpoint, "--base-delay", "1ms", "--max-delay", "2ms"];
+    let output = store(here.path(), &[&put[..], more].concat());
+    (server.stats().requests, output.status.code(), text(&output.stderr).to_owned())
+}
+
+#[test]
+fn attempts_and_delays_are_those_of_the_command_line() {
+    assert_eq!(failing(&["--attempts", "1"]).0, 1);
+    let (requests, code, said) = failing(&["--attempts", "3"]);
+    assert_eq!((requests, code), (3, Some(75)), "{said}");
+    assert_eq!(failing(&["--attempts", "0"]).1, Some(2));
+}
+
+#[test]
+fn patience_ends_a_long_wait() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("a"), "a").unwrap();
+    let limit = ServerLimit::FixedWindow { limit: 1, window: 600.0, phase: 0.0 };
+    let server = Chaos::start(Config { limit, headers: Dialect::RetryAfter, ..Config::default() }).unwrap();
+    let endpoint = format!("{}/s3", server.url());
+    let put = ["put", "s3://bucket", "a", "--endpoint", &endpoint, "--patience", "5s"];
+    assert_eq!(store(here.path(), &put).status.code(), Some(0));
+    let late = store(here.path(), &put);
+    assert_eq!(late.status.code(), Some(75), "{}", text(&late.stderr));
+    assert_eq!(server.stats().requests, 2);
 }

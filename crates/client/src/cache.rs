@@ -1,19 +1,19 @@
-//! The response cache: what was paid for once is not paid for again.
+//! The response cache: a paid call is not repeated.
 //!
-//! Every answer that ends a record (a match, an empty answer, a permanent failure) is stored
-//! under the hash of its request before the run counts the record as done. A re-run, or a run
-//! after a crash, finds it there. That also is how an interrupted run resumes: it starts again
-//! at the first row and everything already answered comes from here.
+//! Every final answer of a record (a match, an empty answer, a permanent failure) is stored under
+//! the hash of its request before the run counts the record as done. A later run, or a run after a
+//! crash, finds it there. An interrupted run resumes the same way: it starts again at the first row
+//! and reads everything already answered from the cache.
 //!
-//! Format: one SQLite file in WAL mode with `synchronous=FULL` (an acknowledged answer survives a
-//! power cut). Rows are appended in the order of arrival and found through an index on the first
-//! eight bytes of the hash; the whole hash is compared. Why not the hash as primary key: hashes
-//! are random, and a table ordered by them rewrites a page of answers per insert.
+//! Format: one SQLite file in WAL mode with `synchronous=FULL`, so an acknowledged answer survives
+//! a power failure. Rows are appended in the order of arrival and found through an index on the
+//! first eight bytes of the hash; then the whole hash is compared. Why the hash is not the primary
+//! key: hashes are random, and a table ordered by them would rewrite a page of answers per insert.
 //!
-//! Operation: one writer thread takes whatever has queued up, writes it in one transaction and
-//! commits; while the disk syncs, the next batch queues. So the commit rate follows the disk and
-//! the answer rate does not. The queue is bounded: when the disk is too slow, callers wait. If
-//! the disk fails, the cache is dead and every later call says so; nothing pretends.
+//! Operation: one writer thread takes everything queued and commits it in one transaction while the
+//! next batch queues. So the commit rate depends on the disk, and the rate of answers does not. The
+//! queue is bounded: if the disk is too slow, callers wait. After a disk error the cache is
+//! unusable, and every later call returns an error.
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fmt;
@@ -32,7 +32,7 @@ pub type CacheKey = [u8; 32];
 pub struct CachedAnswer {
     /// Time of storage, in milliseconds since 1970.
     pub at_ms: i64,
-    /// The id of the job that sent the request; failures are reused only by the same job.
+    /// The id of the job that sent the request; only the same job reuses a failure.
     pub job: u64,
     /// Whether the answer is a permanent failure.
     pub failed: bool,
@@ -64,7 +64,7 @@ enum CacheCommand {
     Close,
 }
 
-/// The handle on the writer thread. Clones share the thread and its queue.
+/// A handle to the writer thread. Clones share the thread and its queue.
 #[derive(Clone)]
 pub struct CacheWriter {
     commands: SyncSender<CacheCommand>,
@@ -73,6 +73,7 @@ pub struct CacheWriter {
 
 struct CacheWriterInner {
     path: PathBuf,
+    /// The number of answers stored.
     stored: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -85,10 +86,10 @@ pub struct CacheReader {
 
 const QUEUE: usize = 4096;
 
-/// Opens or makes the cache in `dir`.
+/// Opens the cache in `dir` and creates it if it does not exist.
 ///
 /// # Errors
-/// When the directory or the file cannot be made, opened or trusted.
+/// When the directory or the file cannot be created, opened or verified.
 pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
     let path = dir.join("responses.db");
     let fail = |what: String| CacheError { path: path.clone(), what };
@@ -186,7 +187,7 @@ fn store(
 }
 
 impl CacheWriter {
-    /// Stores an answer; `done` is called when it is durable, or cannot be.
+    /// Stores an answer; calls `done` when it is durable or has failed.
     pub fn put(
         &self,
         key: CacheKey,
@@ -206,7 +207,7 @@ impl CacheWriter {
         self.shared.stored.load(Ordering::Relaxed)
     }
 
-    /// Writes out what is queued and stops the writer.
+    /// Writes the queued answers and stops the writer.
     pub fn close(&self) {
         let _ = self.commands.send(CacheCommand::Close);
         let thread = self.shared.thread.lock().ok().and_then(|mut slot| slot.take());
@@ -282,7 +283,7 @@ mod tests {
         for _ in 0..5000 {
             assert!(rx.recv().unwrap());
         }
-        // Durable when `done` was called, while the writer is still open.
+        // Durable once `done` was called, even though the writer is still open.
         let (_, second) = open(dir.path()).unwrap();
         for n in [0, 1, 2499, 4999] {
             assert_eq!(reader.get(&key(n)).unwrap(), Some(stored(n, n % 2 == 0)));

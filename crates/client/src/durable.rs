@@ -1,30 +1,30 @@
-//! Small files that are replaced whole, and are on the disk when the call returns.
+//! Atomic, durable replacement of small files.
 //!
-//! The new content is written beside the file, flushed and renamed over it: a rename within one
-//! directory is atomic, so a reader sees the old content or the new one. Only the owner can read
-//! such a file. One process writes it at a time: the name beside it is always the same, so that
-//! what a killed process has left is overwritten by the next.
+//! The new content is written to a temporary file in the same directory, flushed and renamed over
+//! the file. A rename within a directory is atomic, so a reader sees the old content or the new.
+//! Only the owner can read the file. Only one process may write it at a time: the temporary name is
+//! fixed, so that the next process overwrites what a killed one left.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Replaces the content of a file, and waits until both the content and the name are on the disk.
+/// Replaces the content of a file and flushes both the content and the directory entry.
 ///
 /// # Errors
-/// When it cannot be written; the file has its old content or the new one.
+/// When it cannot be written. The file then has its old or its new content.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_unsynced_name(path, bytes)?;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     sync_dir(dir.unwrap_or(Path::new(".")))
 }
 
-/// The same, and waits for the content alone: after a power cut the file may have its old content.
-/// For a file that is replaced often and whose old content is good too.
+/// The same, but flushes only the content: after a power failure the file may have its old content.
+/// For files that are replaced often and whose old content is acceptable.
 ///
 /// # Errors
-/// When it cannot be written; the file has its old content or the new one.
+/// When it cannot be written. The file then has its old or its new content.
 pub fn replace_unsynced_name(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = OsString::from(path);
     new.push(".new");
@@ -35,7 +35,8 @@ pub fn replace_unsynced_name(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Opens a file for writing at its beginning, its content kept. If it is new, only its owner can read it.
+/// Opens a file for writing at its beginning without truncating it. A new file is readable by its
+/// owner only.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -47,12 +48,12 @@ pub fn private(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Waits until the names in a directory are on the disk.
+/// Flushes the entries of a directory.
 ///
 /// # Errors
 /// When the directory cannot be opened or flushed.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    // Windows has no such thing, and needs none.
+    // Windows does not support it and does not need it.
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 

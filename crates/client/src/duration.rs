@@ -1,25 +1,24 @@
-//! Human durations: `500ms`, `30s`, `1m30s`, `2h`, `1.5s`.
+//! Durations with units: `500ms`, `30s`, `1m30s`, `2h`, `1.5s`.
 //!
-//! Why not a bare number: `deadline: 30` leaves the unit to the reader's guess, which is what the
-//! `_seconds` ending of the other spelling is there to prevent. So a unit is always demanded.
-//! Units go from large to small, each at most once, so that a typing slip (`1s30m`) is not read
-//! as half an hour.
+//! Why not a bare number: `deadline: 30` leaves the unit open, which the suffix `_seconds` of the
+//! other spelling prevents. So a unit is required. Units go from large to small, each at most once,
+//! so that a typo (`1s30m`) is not read as half an hour.
 
 use std::time::Duration;
 
 /// The units, largest first, with their length in seconds.
 const UNITS: [(&str, f64); 5] = [("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001)];
 
-/// The pattern of a human duration, for the JSON Schema.
+/// The pattern of such a duration, for the JSON Schema.
 pub const PATTERN: &str = concat!(
     r"^(?=\d)(\d+(\.\d+)?d)? *(\d+(\.\d+)?h)? *(\d+(\.\d+)?m)?",
     r" *(\d+(\.\d+)?s)? *(\d+(\.\d+)?ms)?$"
 );
 
-/// The seconds of a human duration.
+/// Parses a duration; returns seconds.
 ///
 /// # Errors
-/// Why the text is none.
+/// The reason why the text is not a duration.
 pub fn seconds(text: &str) -> Result<f64, &'static str> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -52,13 +51,13 @@ pub fn seconds(text: &str) -> Result<f64, &'static str> {
     if total.is_finite() { Ok(total) } else { Err("it is too long") }
 }
 
-/// The span of a human duration.
+/// Parses a duration.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     seconds(text).ok().and_then(|s| Duration::try_from_secs_f64(s).ok())
 }
 
-/// A duration as a person would write it: `1m30s`, `2.5s`, `500ms`.
+/// Formats a duration in seconds: `1m30s`, `2.5s`, `500ms`.
 #[must_use]
 pub fn human(seconds: f64) -> String {
     if seconds > 0.0 && seconds < 1.0 {
@@ -79,12 +78,12 @@ pub fn human(seconds: f64) -> String {
     text
 }
 
-/// To three decimal places.
+/// Rounds to three decimal places.
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// The longest beginning of `text` whose characters all satisfy `is`, and the rest.
+/// Splits `text` after its longest prefix of characters that satisfy `is`.
 fn split(text: &str, is: fn(char) -> bool) -> (&str, &str) {
     let end = text.find(|c| !is(c)).unwrap_or(text.len());
     text.split_at(end)

@@ -2,18 +2,18 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`lane`] | lanes on real time: permits, queues, a registry by host and credential |
-//! | [`call`] | the driver of one call: attempts, waits, the outcome with its history |
-//! | [`http`] | requests, connections and answers, with filtered addresses and redirects |
-//! | [`profile`] | how a provider speaks, as data: hints, errors in a 200, questions and answers |
+//! | [`lane`] | lanes in real time: permits, queues, a registry by host and credential |
+//! | [`call`] | drives one call: attempts, waits, the outcome with its history |
+//! | [`http`] | requests, connections and responses, with checked addresses and redirects |
+//! | [`profile`] | provider profiles: hints, errors with status 200, queries and answers, as data |
 //! | [`secret`] | references to secrets, and their redaction |
-//! | [`telemetry`] | what calls count, spans of calls, Prometheus' text and OTLP |
+//! | [`telemetry`] | counters and spans of calls, the Prometheus text format and OTLP |
 //! | `cache` | the response cache, with the feature `cache` |
 //! | `store` | object stores through lanes, with the feature `store` |
-//! | [`adapter`] | for HTTP clients that are not ours; a tower layer, with the feature `tower` |
-//! | [`duration`] | durations as people write them |
-//! | [`durable`] | small files that are replaced whole, and survive a crash |
-//! | [`lock`] | a lock that outlives a panic of another thread |
+//! | [`adapter`] | adapters for other HTTP clients; a tower layer, with the feature `tower` |
+//! | [`duration`] | durations with units, such as `1m30s` |
+//! | [`durable`] | atomic, durable replacement of small files |
+//! | [`lock`] | locks a mutex even if it is poisoned |
 #![forbid(unsafe_code)]
 
 pub mod adapter;

@@ -1,11 +1,11 @@
-//! A lock that outlives a panic of another thread.
+//! Locks a mutex even if it is poisoned.
 //!
-//! What our mutexes guard is changed in steps that leave it whole, so a poisoned one can be used; giving
-//! up a run because one of its threads panicked would lose what the others hold.
+//! Every update under our mutexes leaves the data consistent, so a poisoned mutex is usable.
+//! Aborting a run because one thread panicked would lose the work of the others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also if a thread panicked with the lock in its hands.
+/// Locks `mutex`, even if another thread panicked while holding it.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

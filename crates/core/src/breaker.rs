@@ -1,10 +1,10 @@
-//! Keeps calls away from a service that is down.
+//! The circuit breaker: stops calls to a service that is down.
 //!
-//! States and what moves between them:
+//! States and transitions:
 //!
 //! ```text
 //!            failure rate ≥ threshold, or slow rate ≥ threshold,
-//!            or so many failures in a row as decide anything
+//!            or `calls_min` consecutive failures (at least 5)
 //!   closed ────────────────────────────────────────────────────▶ open
 //!     ▲                                                        │    ▲
 //!     │ all probes succeed                       cooldown over │    │ a probe fails:
@@ -12,48 +12,50 @@
 //!     └──────────────────────────────────────────────────── half-open
 //! ```
 //!
-//! The rates are taken over a sliding window of time, held as [`SLOTS`] counters: memory and time
-//! per call are constant, also after a year of silence. A service that goes down after a minute of
-//! thousands of good calls would take thousands of failures to be noticed by rates alone; so failures
-//! in a row, with no good call between them, open the breaker too. Throttles are neutral: a server that
-//! says "slower" is alive. A probe whose permit was dropped frees its place; one that never came back
-//! is given up after a cooldown, so that no lost permit can lock the breaker.
+//! The rates are computed over a sliding time window of [`SLOTS`] counters: memory and time per call
+//! are constant, also after a long idle time. If a service fails after a minute of thousands of
+//! successful calls, the failure rate alone would need thousands of failures to reach its threshold.
+//! So consecutive failures open the breaker too. Throttles are neutral: a server that throttles is
+//! running. A probe whose permit is dropped counts neither way and another may be sent. A probe
+//! that is never settled is considered lost after a cooldown, so a lost permit cannot block the
+//! breaker.
 
 use crate::time::{Mono, nanos};
 use core::time::Duration;
 
-/// Counters in the sliding window; the window is exact to one part in this many.
+/// The number of counters in the sliding window; the window is exact to one slot.
 pub const SLOTS: usize = 12;
 
-/// Fewer failures in a row than this are no outage, whatever the settings say.
+/// The minimum number of consecutive failures that open a breaker, whatever its `calls_min`.
 const IN_A_ROW: u32 = 5;
 
 /// The settings of a [`Breaker`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerConfig {
-    /// Length of the sliding window over which the rates are taken.
+    /// The length of the sliding window of the rates.
     pub window: Duration,
-    /// The share (0 to 1) of failures in the window at which it opens.
+    /// The share (0 to 1) of failures in the window at which the breaker opens.
     pub failure_rate: f64,
-    /// The fewest calls in the window that are judged by rate. With fewer, as many failures in a row open
-    /// it, and at least five.
+    /// The minimum number of calls in the window before the breaker can open. This number of
+    /// consecutive failures, and at least five, opens it whatever the rates.
     pub calls_min: u32,
-    /// Cooldown after the first opening.
+    /// The cooldown after the first opening.
     pub cooldown: Duration,
-    /// The factor by which the cooldown grows with each opening in a row.
+    /// The factor by which the cooldown grows with each consecutive opening.
     pub cooldown_factor: f64,
-    /// Longest cooldown.
+    /// The maximum cooldown.
     pub cooldown_max: Duration,
-    /// The number of calls let through half-open; all must succeed.
+    /// The number of calls allowed while half-open; all must succeed.
     pub probes: u32,
-    /// The duration above which a call counts as slow; `None` counts none.
+    /// The duration above which a call counts as slow; `None` disables the slow rate.
     pub slow_after: Option<Duration>,
-    /// The share (0 to 1) of slow calls in the window at which it opens.
+    /// The share (0 to 1) of slow calls in the window at which the breaker opens.
     pub slow_rate: f64,
 }
 
 impl Default for BreakerConfig {
-    /// 60 s, 50 %, 10 calls; 30 s growing twofold to 10 min; 3 probes; slowness off.
+    /// Window 60 s, failure rate 50 %, at least 10 calls; cooldown 30 s, doubling up to 10 min; 3
+    /// probes; no slow rate.
     fn default() -> BreakerConfig {
         BreakerConfig {
             window: Duration::from_secs(60),
@@ -69,25 +71,25 @@ impl Default for BreakerConfig {
     }
 }
 
-/// What a call told the breaker.
+/// The result of a call, as the breaker counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallHealth {
-    /// The service works.
+    /// The service answered.
     Good,
-    /// The service fails.
+    /// The service failed.
     Bad,
-    /// Neither: throttled, or abandoned by us.
+    /// Not counted: throttled, or abandoned by the client.
     Neutral,
 }
 
-/// The state as a person would name it.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Calls pass.
+    /// Calls are allowed.
     Closed,
-    /// No call passes before this time.
+    /// No call is allowed before this time.
     Open(Mono),
-    /// A few probes pass.
+    /// Only probes are allowed.
     HalfOpen,
 }
 
@@ -95,29 +97,29 @@ pub enum BreakerState {
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct BreakerPermit {
-    /// The breaker's epoch when the call was let through.
+    /// The epoch of the breaker when the call was allowed.
     epoch: u32,
 }
 
-/// May a call pass?
+/// Whether a call is allowed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerReady {
-    /// Yes: take a [`Breaker::pass`].
+    /// It is: call [`Breaker::pass`].
     Yes,
-    /// Not before this time.
+    /// It is not allowed before this time.
     Shut(Mono),
-    /// All probes are out: ask again when one has come back.
+    /// All probes are in flight: ask again when one has been settled.
     Probing,
 }
 
-/// Calls in one slot of the sliding window, or in all of it.
+/// The counts of one slot of the sliding window, or of the whole window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
-    /// Calls that were good or bad.
+    /// The number of calls that were good or bad.
     calls: u32,
-    /// Of these, failures.
+    /// The number of these that failed.
     bad: u32,
-    /// Of these, calls slower than `slow_after`.
+    /// The number of these that took longer than `slow_after`.
     slow: u32,
 }
 
@@ -126,32 +128,32 @@ struct WindowCounts {
 pub struct Breaker {
     config: BreakerConfig,
     state: BreakerState,
-    /// Grows with every change of state, so that late answers of an earlier state count for nothing.
+    /// The number of state changes. A permit of an earlier epoch is ignored.
     epoch: u32,
-    /// Openings in a row.
+    /// The number of consecutive openings.
     streak: u32,
-    /// When it last closed.
+    /// The time of the last close.
     closed_at: Mono,
-    /// Probes in flight, half-open.
+    /// The number of probes in flight while half-open.
     probes_out: u32,
-    /// Probes that succeeded, half-open.
+    /// The number of successful probes while half-open.
     probes_good: u32,
-    /// When the last probe was sent.
+    /// The time of the last probe.
     probe_sent: Mono,
     /// The sliding window, as a ring indexed by `tick`.
     slots: [WindowCounts; SLOTS],
     /// The sum of all slots.
     sum: WindowCounts,
-    /// Failures since the last good call of the window.
+    /// The number of consecutive failures.
     in_a_row: u32,
-    /// Length of a slot, in nanoseconds.
+    /// The length of a slot, in nanoseconds.
     slot_nanos: u64,
-    /// Number of the current slot since the start of the clock.
+    /// The number of the current slot, counted from the start of the clock.
     tick: u64,
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Creates a closed breaker.
     #[must_use]
     pub fn new(config: &BreakerConfig) -> Breaker {
         Breaker {
@@ -180,14 +182,14 @@ impl Breaker {
         }
     }
 
-    /// How often the state has changed.
+    /// The number of state changes.
     #[must_use]
     pub const fn changes(&self) -> u32 {
         self.epoch
     }
 
-    /// Keeps calls away until `until`: what was known before this breaker was made. One that is
-    /// open for longer stays so.
+    /// Opens the breaker until `until`, to restore the state of an earlier one. A breaker that is
+    /// open for longer is not changed.
     pub fn open_until(&mut self, until: Mono) {
         if matches!(self.state, BreakerState::Open(known) if known >= until) {
             return;
@@ -197,7 +199,8 @@ impl Breaker {
         self.streak = self.streak.max(1);
     }
 
-    /// May a call pass now? Changes nothing, so that the limiter can be asked in between.
+    /// Whether a call is allowed now. Does not change the breaker, so the limiter can be asked before
+    /// [`Breaker::pass`].
     #[must_use]
     pub fn ready(&self, now: Mono) -> BreakerReady {
         match self.state {
@@ -209,7 +212,7 @@ impl Breaker {
         }
     }
 
-    /// Lets a call pass, after [`Breaker::ready`] said yes.
+    /// Allows a call, after [`Breaker::ready`] returned [`BreakerReady::Yes`].
     pub fn pass(&mut self, now: Mono) -> BreakerPermit {
         if self.state != BreakerState::Closed {
             if matches!(self.state, BreakerState::Open(_)) || self.probes_full() {
@@ -229,7 +232,7 @@ impl Breaker {
         self.probe_sent + self.cooldown()
     }
 
-    /// A call came back after `took`. Returns true if it changed the state.
+    /// Counts the result of a call that took `took`. Returns whether the state has changed.
     pub fn settle(&mut self, pass: BreakerPermit, health: CallHealth, took: Duration, now: Mono) -> bool {
         let BreakerPermit { epoch } = pass;
         if epoch != self.epoch {
@@ -308,7 +311,7 @@ impl Breaker {
         self.probes_good = 0;
     }
 
-    /// `min(cooldown_max, cooldown · factor^(openings in a row − 1))`.
+    /// `min(cooldown_max, cooldown · factor^(consecutive openings − 1))`.
     fn cooldown(&self) -> Duration {
         let factor = if self.config.cooldown_factor >= 1.0 { self.config.cooldown_factor } else { 1.0 };
         let grown = self.config.cooldown.as_secs_f64()
@@ -316,7 +319,7 @@ impl Breaker {
         crate::time::seconds(grown).min(self.config.cooldown_max.max(self.config.cooldown))
     }
 
-    /// Drops the slots that have left the window: at most [`SLOTS`] steps, however long the idling.
+    /// Clears the slots that have left the window, in at most [`SLOTS`] steps after any idle time.
     fn slide(&mut self, now: Mono) {
         let tick = now.nanos() / self.slot_nanos;
         if tick <= self.tick {
@@ -466,7 +469,8 @@ mod tests {
     }
 
     proptest! {
-        /// Open: no call. Half-open: never more probes out than allowed. The running sum equals the slots.
+        /// Open: no call. Half-open: no more probes than configured. The running sum equals the sum of
+        /// the slots.
         #[test]
         fn open_means_no_call(
             steps in prop::collection::vec((0u64..20_000, 0u8..6), 1..300), probes in 1u32..5, calls_min in 1u32..8,

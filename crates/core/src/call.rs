@@ -14,7 +14,9 @@
 //!
 //! Throttles in a lane that learns are special: the lane itself decides when the next call may
 //! go, so a throttled record waits for the lane and not for a backoff of its own
-//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. So are
+//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. A throttle that
+//! the lane cannot explain is no such case: the record waits for its own backoff. A failure that is the
+//! refusal of a limit (nginx says 503) is one: it waits for the lane and costs no attempt. So are
 //! failures of an outage that do not count ([`CallPolicy::outages_free`]): the breaker decides when
 //! the service is asked again, and the record that was the last probe must not sleep for minutes
 //! when it is back. Neither makes the record's own backoff longer.
@@ -61,8 +63,8 @@ pub struct CallPolicy {
     pub throttle_wait: ThrottleWait,
     /// The time for which a record is parked when the quota is spent and the server did not say until when.
     pub quota_wait: Duration,
-    /// What becomes of a record whose server asks for a longer wait than the deadline or the cap
-    /// of the backoff allows. It is never retried early.
+    /// What becomes of a record whose server asks for a longer wait than the deadline or the cap of
+    /// the backoff allows. It is never retried early.
     pub long_wait: LongWait,
     /// Whether the history of attempts is kept.
     pub history: bool,
@@ -71,11 +73,21 @@ pub struct CallPolicy {
 /// What becomes of a record that would have to wait too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LongWait {
-    /// It is put aside until then.
+    /// It is put aside until then, while other records go on. How long that may be is up to the
+    /// patience of the run ([`crate::patience`]).
     #[default]
     Park,
-    /// It is a dead letter.
+    /// It is a dead letter at once, with the time that the server named.
     GiveUp,
+}
+
+impl LongWait {
+    const fn next(self, until: Mono, why: GiveUpReason) -> Next {
+        match self {
+            LongWait::Park => Next::Park(until, why),
+            LongWait::GiveUp => Next::GiveUp(why),
+        }
+    }
 }
 
 impl Default for CallPolicy {
@@ -152,15 +164,19 @@ pub struct Call {
     /// Attempts sent so far.
     attempts: u32,
     /// Attempts that were throttled.
-    throttles: u32,
+    throttles: u16,
     /// Attempts that failed in an outage of the service.
-    outages: u32,
+    outages: u16,
+    /// Attempts that failed by a limit of the service which its lane has learned.
+    limits: u16,
+    /// Attempts after which it waited for its lane, and not for a backoff of its own.
+    paced: u16,
     /// A repeat is not safe.
     once: bool,
     /// Whether `started` means anything.
     begun: bool,
-    /// The last failure was that of an outage.
-    outage: bool,
+    /// What its lane knows of the last failure.
+    cause: FailureCause,
     /// When the first attempt was sent.
     started: Mono,
     /// When the last attempt was sent.
@@ -168,6 +184,20 @@ pub struct Call {
     /// The last backoff delay, in nanoseconds.
     previous: u64,
     history: Option<Box<History>>,
+}
+
+/// What the lane knows of the last failure of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FailureCause {
+    /// Nothing but its verdict.
+    #[default]
+    Verdict,
+    /// The service is down.
+    Outage,
+    /// A limit that the lane has learned.
+    Limit,
+    /// A throttle that no limit explains which the lane has learned.
+    Unexplained,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -208,7 +238,19 @@ impl Call {
     /// before [`Call::next`] is asked.
     pub(crate) fn outage(&mut self) {
         self.outages = self.outages.saturating_add(1);
-        self.outage = true;
+        self.cause = FailureCause::Outage;
+    }
+
+    /// The last attempt failed by a limit that the lane has learned. To be told before [`Call::next`].
+    pub(crate) fn limited(&mut self) {
+        self.limits = self.limits.saturating_add(1);
+        self.cause = FailureCause::Limit;
+    }
+
+    /// The last attempt was throttled, and no limit explains it that the lane has learned. To be told
+    /// before [`Call::next`].
+    pub(crate) fn unexplained(&mut self) {
+        self.cause = FailureCause::Unexplained;
     }
 
     /// Attempts sent.
@@ -260,6 +302,16 @@ impl Call {
         }
     }
 
+    /// The server asked the whole lane to wait until `until`, because of another record: the same
+    /// as if it had been asked for this one. Spends no attempt.
+    #[must_use]
+    pub fn held(&self, policy: &CallPolicy, until: Mono) -> Next {
+        match self.deadline(policy) {
+            Some(end) if until >= end => policy.long_wait.next(until, GiveUpReason::Deadline),
+            _ => Next::RetryAt(until),
+        }
+    }
+
     fn decide<C: Chance>(
         &mut self,
         policy: &CallPolicy,
@@ -285,14 +337,21 @@ impl Call {
         } else if self.once && verdict.code != Code::CONNECTION_REFUSED && verdict.code != Code::DNS_FAILURE {
             return Next::GiveUp(GiveUpReason::NotRepeatable);
         }
-        let outage = core::mem::take(&mut self.outage) && self.outages <= policy.outages_free;
-        let free = self.throttles.min(policy.throttles_free) + self.outages.min(policy.outages_free);
+        let cause = core::mem::take(&mut self.cause);
+        let outage = cause == FailureCause::Outage && u32::from(self.outages) <= policy.outages_free;
+        let free = u32::from(self.throttles).min(policy.throttles_free)
+            + u32::from(self.outages).min(policy.outages_free)
+            + u32::from(self.limits);
         let counted = self.attempts.saturating_sub(free);
         if counted >= policy.attempts_max.max(1) {
             return Next::GiveUp(GiveUpReason::Exhausted);
         }
-        let paced = throttled && policy.throttle_wait == ThrottleWait::Lane;
+        let by_lane = throttled && policy.throttle_wait == ThrottleWait::Lane;
+        // Without a hint, only a lane that knows the limit knows when to ask again.
+        let unexplained = cause == FailureCause::Unexplained && until.is_none();
+        let paced = by_lane && !unexplained || cause == FailureCause::Limit;
         let at = if paced || outage {
+            self.paced = self.paced.saturating_add(1);
             until.unwrap_or(now).max(now)
         } else {
             self.wait(policy, until, now, chance)
@@ -302,17 +361,14 @@ impl Call {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
                 let why = if far { GiveUpReason::HintTooFar } else { GiveUpReason::Deadline };
-                return match policy.long_wait {
-                    LongWait::Park => Next::Park(hint, why),
-                    LongWait::GiveUp => Next::GiveUp(why),
-                };
+                return policy.long_wait.next(hint, why);
             }
         }
         if at >= end {
             return Next::GiveUp(GiveUpReason::Deadline);
         }
         // A throttle that the lane paces adds no load: the server refused it without work.
-        if paced {
+        if paced || by_lane {
             return Next::RetryAt(at);
         }
         match budget.pay(now) {
@@ -335,9 +391,7 @@ impl Call {
     ) -> Mono {
         let backoff = &policy.backoff;
         // What waited for the lane is no reason to wait longer now.
-        let throttles = if policy.throttle_wait == ThrottleWait::Lane { self.throttles } else { 0 };
-        let waited = throttles.saturating_add(self.outages.min(policy.outages_free));
-        let retry = self.attempts.saturating_sub(waited.saturating_add(1));
+        let retry = self.attempts.saturating_sub(u32::from(self.paced).saturating_add(1));
         self.previous = backoff.delay_nanos(retry, self.previous, chance);
         let delay = Duration::from_nanos(self.previous);
         match until {

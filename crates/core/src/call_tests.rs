@@ -123,6 +123,22 @@ fn a_hint_too_far_parks_instead_of_coming_early() {
 }
 
 #[test]
+fn what_the_server_asked_of_the_lane_holds_for_a_record_in_backoff() {
+    let (mut call, short) = (Call::new(), CallPolicy { deadline: Duration::from_secs(10), ..policy() });
+    assert_eq!(
+        call.held(&short, at(200.0)),
+        Next::RetryAt(at(200.0)),
+        "no deadline before the first attempt"
+    );
+    call.send(&short, at(0.0));
+    assert_eq!(call.held(&short, at(9.0)), Next::RetryAt(at(9.0)));
+    assert_eq!(call.held(&short, at(200.0)), Next::Park(at(200.0), GiveUpReason::Deadline));
+    let impatient = CallPolicy { long_wait: LongWait::GiveUp, ..short };
+    assert_eq!(call.held(&impatient, at(200.0)), Next::GiveUp(GiveUpReason::Deadline));
+    assert_eq!(call.attempts(), 1);
+}
+
+#[test]
 fn the_deadline_ends_a_call_before_a_useless_wait() {
     let fail = http(VerdictKind::Transient { until: None }, 500);
     let short = CallPolicy { deadline: Duration::from_secs(5), ..policy() };
@@ -155,6 +171,19 @@ fn in_a_lane_that_learns_a_throttle_waits_for_the_lane() {
         (Next::GiveUp(GiveUpReason::Exhausted), 7),
         "four free ones and three attempts"
     );
+}
+
+#[test]
+fn failures_by_a_limit_that_the_lane_knows_cost_no_attempts_and_no_budget() {
+    let p = policy();
+    let fail = http(VerdictKind::Transient { until: None }, 503);
+    let mut budget = Budget::new(&BudgetConfig { size: 0.0, ..BudgetConfig::default() });
+    let (mut call, mut rng) = (Call::new(), Rng::new(0));
+    for _ in 0..100 {
+        call.send(&p, at(0.0));
+        call.limited();
+        assert_eq!(call.next(&p, &fail, at(0.0), &mut rng, &mut budget), Next::RetryAt(at(0.0)));
+    }
 }
 
 #[test]

@@ -1,25 +1,25 @@
-//! Chance as an argument.
+//! Random numbers as an argument.
 //!
-//! Policies draw from a [`Chance`] they are handed, never from a global generator, so that a seed
-//! decides a whole run. [`Rng`] is xoshiro256++ seeded through SplitMix64: small, fast, well
-//! tested, and the same on every platform. It is not for secrets.
+//! Policies draw from a [`Chance`] that they get as an argument, never from a global generator, so a
+//! seed determines a whole run. [`Rng`] is xoshiro256++ seeded through SplitMix64: small, fast, well
+//! tested, and the same on every platform. It is not suitable for cryptography.
 
 /// A source of random bits.
 pub trait Chance {
     /// The next 64 random bits.
     fn bits(&mut self) -> u64;
 
-    /// Uniform in `[0, 1)`.
+    /// A uniform number in `[0, 1)`.
     fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `[lo, hi)`; `lo` when the interval is empty.
+    /// A uniform number in `[lo, hi)`; `lo` if the interval is empty.
     fn between(&mut self, lo: f64, hi: f64) -> f64 {
         if hi > lo { lo + (hi - lo) * self.unit() } else { lo }
     }
 
-    /// Uniform in `0..n`; 0 when `n` is 0.
+    /// A uniform integer in `0..n`; 0 if `n` is 0.
     fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
@@ -31,12 +31,12 @@ impl<C: Chance + ?Sized> Chance for &mut C {
     }
 }
 
-/// xoshiro256++.
+/// The generator xoshiro256++.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// A generator whose whole future is `seed`.
+    /// Creates a generator whose output depends only on `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Rng {
         let mut state = [0u64; 4];
@@ -53,7 +53,7 @@ impl Rng {
         Rng(state)
     }
 
-    /// A generator for part `n` of this one's work, independent of how much the others draw.
+    /// Creates generator `n` of a seed. Its output does not depend on how much the others draw.
     #[must_use]
     pub const fn fork(seed: u64, n: u64) -> Rng {
         Rng::new(seed ^ n.wrapping_add(1).wrapping_mul(0xd134_2543_de82_ef95))

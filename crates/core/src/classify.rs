@@ -1,12 +1,12 @@
-//! From signal to verdict: classify first, then decide.
+//! The classifier: maps a signal to a verdict.
 //!
-//! The status table when a manifest gives no list: 408, 425, 429, 500, 502, 503, 504 and network
-//! errors can heal; nothing else can. Lists in a manifest are authoritative: then exactly what
-//! `retryable` names is retried. 429 (and what a profile adds, such as S3's SlowDown) is a
-//! throttle, which slows the lane instead of counting against the service's health. What a
-//! profile found in the body outranks the status, because a 200 can carry an error and an error
-//! page can carry a quota. A throttle whose wait is longer than [`Classifier::quota_after`] is
-//! not a rate but a spent quota.
+//! Without a list in the manifest, the statuses 408, 425, 429, 500, 502, 503, 504 and network errors
+//! are transient, and all other errors are permanent. A list in the manifest is authoritative:
+//! exactly the statuses of `retryable` are retried. 429 (and what a profile adds, such as S3's
+//! SlowDown) is a throttle, which slows the lane and is not counted by the breaker. The finding of a
+//! profile in the body takes precedence over the status, because a 200 can contain an error and an
+//! error page can report an exhausted quota. A throttle with a wait longer than
+//! [`Classifier::quota_after`] counts as an exhausted quota.
 
 use crate::hint::Hints;
 use crate::signal::{Finding, Means, Network, Signal};
@@ -20,7 +20,7 @@ use core::time::Duration;
 pub struct StatusSet([u64; 10]);
 
 impl StatusSet {
-    /// The set of these; what is not below 640 is left out.
+    /// The set of these statuses; those from 640 on are ignored.
     #[must_use]
     pub const fn of(statuses: &[u16]) -> StatusSet {
         let mut set = StatusSet([0; 10]);
@@ -35,19 +35,19 @@ impl StatusSet {
         set
     }
 
-    /// Is this one in it?
+    /// Whether the set contains the status.
     #[must_use]
     pub const fn has(&self, status: u16) -> bool {
         let s = status as usize;
         s < 640 && self.0[s / 64] >> (s % 64) & 1 == 1
     }
 
-    /// The members in order.
+    /// The statuses in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         (0..640).filter(|&s| self.has(s))
     }
 
-    /// What is in this set and not in `other`.
+    /// The statuses of this set that are not in `other`.
     #[must_use]
     pub fn less(&self, other: &StatusSet) -> StatusSet {
         let mut out = *self;
@@ -58,26 +58,26 @@ impl StatusSet {
     }
 }
 
-/// Statuses that can heal when no list says otherwise.
+/// The statuses that are retried if the manifest has no list.
 pub const RETRYABLE: StatusSet = StatusSet::of(&[408, 425, 429, 500, 502, 503, 504]);
-/// Statuses that end a record when a manifest lists only what is retryable.
+/// The statuses that are terminal if the manifest has only a list of retryable ones.
 pub const TERMINAL: StatusSet = StatusSet::of(&[400, 401, 403, 404, 500]);
 
-/// Turns signals into verdicts.
+/// Maps signals to verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classifier {
-    /// Statuses that may be retried.
+    /// The statuses that are retried.
     pub retryable: StatusSet,
-    /// Statuses that ask for fewer calls.
+    /// The statuses that mean a throttle.
     pub throttle: StatusSet,
-    /// Statuses that mean a spent quota.
+    /// The statuses that mean an exhausted quota.
     pub quota: StatusSet,
-    /// The wait above which a throttle counts as a spent quota.
+    /// The wait above which a throttle counts as an exhausted quota.
     pub quota_after: Duration,
-    /// The wait after a name that does not resolve.
+    /// The wait after a host name could not be resolved.
     pub dns_wait: Duration,
-    /// Whether a throttle without Retry-After waits for the reset of the quota that is spent. Off
-    /// in a lane that learns: its limiter mirrors the counter and knows better.
+    /// Whether a throttle without Retry-After waits for the reset of the exhausted quota. Off in a
+    /// lane with an adaptive limiter, which tracks the server's counter and times calls itself.
     pub reset_is_wait: bool,
 }
 
@@ -95,7 +95,7 @@ impl Default for Classifier {
 }
 
 impl Classifier {
-    /// What `signal` means, its hints counted from `now`.
+    /// The verdict for `signal`. The waits of `hints` start at `now`.
     #[must_use]
     pub fn classify(&self, signal: &Signal<'_>, hints: &Hints, now: Mono) -> Verdict {
         match *signal {
@@ -189,7 +189,7 @@ pub const fn code_of(status: u16) -> Code {
     }
 }
 
-/// SQLSTATE by class, with the few states that differ from their class.
+/// The verdict for a SQLSTATE: by its class, with exceptions for single states.
 fn sql(state: &str) -> Verdict {
     let healing = VerdictKind::Transient { until: None };
     let class = state.get(..2).unwrap_or("");

@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal text, in lower case.
+//! Hexadecimal encoding, in lower case.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ fn digits(byte: u8) -> [u8; 2] {
     [byte >> 4, byte & 15].map(|half| if half < 10 { b'0' + half } else { b'a' + half - 10 })
 }
 
-/// Bytes as text.
+/// Encodes bytes.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 2);
@@ -15,32 +15,32 @@ pub fn hex(bytes: &[u8]) -> String {
     out
 }
 
-/// Appends bytes as text.
+/// Encodes bytes and appends the digits to `out`.
 pub fn push_hex(bytes: &[u8], out: &mut String) {
     out.extend(bytes.iter().flat_map(|byte| digits(*byte)).map(char::from));
 }
 
-/// Writes two digits for each byte, without asking for memory.
+/// Encodes bytes into a buffer, without allocation.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     for (byte, place) in bytes.iter().zip(out.chunks_exact_mut(2)) {
         place.copy_from_slice(&digits(*byte));
     }
 }
 
-/// The byte of two digits, of either case.
+/// Decodes two digits of either case.
 #[must_use]
 pub fn unhex_byte(high: u8, low: u8) -> Option<u8> {
     let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// So many bytes from text.
+/// Decodes exactly `N` bytes.
 #[must_use]
 pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     unhex_all(text)?.try_into().ok()
 }
 
-/// Bytes from text.
+/// Decodes text; `None` if it has an odd length or another character.
 #[must_use]
 pub fn unhex_all(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| match pair {

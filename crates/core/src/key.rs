@@ -1,28 +1,28 @@
-//! Record keys: the same record has the same key, whoever computes it and whenever.
+//! Record keys: equal records have the same key, on every machine and at any time.
 //!
-//! A key is `source id`, `:`, and the SHA-256, in hex, of the record's canonical form. Two
-//! records have one canonical form exactly when they say the same:
+//! A key is the source id, `:`, and the SHA-256, in hex, of the canonical form of the record. Two
+//! records have the same canonical form exactly if they have the same content:
 //!
-//! | difference | same key? | how |
+//! | difference | same key? | reason |
 //! |---|---|---|
 //! | order of attributes | yes | sorted by name |
-//! | spelling of a number: `1`, `1.0`, `1e0` | yes | a whole number is an integer, any other an IEEE double |
-//! | `-0.0` and `0.0` | yes | zero has no sign |
-//! | NaNs of different bits | yes | one NaN |
+//! | notation of a number: `1`, `1.0`, `1e0` | yes | a whole number is an integer, any other an IEEE double |
+//! | `-0.0` and `0.0` | yes | the sign of zero is dropped |
+//! | NaNs with different bits | yes | all NaNs have one encoding |
 //! | start and direction of a ring, its repeated last point | yes | smallest vertex first, then its smaller neighbour (unless that vertex occurs more than eight times) |
-//! | a number and its text, null and absence, 2D and Z = 0 | no | each has a tag of its own |
-//! | order of the parts of a multi-geometry, of a list | no | the order is part of what it says |
-//! | Unicode spelling (é in one or two code points) | no | text is compared by its bytes |
+//! | a number and its text, null and absence, 2D and Z = 0 | no | each has its own tag or dimension |
+//! | order of the parts of a multi-geometry, of a list | no | the order is part of the content |
+//! | Unicode normalization (é as one or two code points) | no | text is compared by its bytes |
 //!
-//! The form itself, for those who compute it elsewhere: the bytes `tidegate-key-1\n`, then the
-//! attributes as one map, then the geometry. Every value is a tag byte and its content; counts
-//! and lengths are 64-bit little-endian. `n` null, `f`/`t` false/true, `i` + 16 bytes signed
-//! little-endian, `d` + 8 bytes of the double, `s` + length + UTF-8, `b` + length + bytes, `l` +
-//! count + values, `m` + count + (length + name, value) in the byte order of names (of equal
-//! names the last counts). Geometry: `-` for none; else `g`, a type byte (1 point, 2 line, 3
-//! polygon, 4 to 6 their multis, 7 collection), a byte of dimensions (2 to 4), and content:
-//! points are doubles, lines are count + points, polygons are count + rings (count + points,
-//! open), multis and collections are count + geometries.
+//! The canonical form, for other implementations: the bytes `tidegate-key-1\n`, then the attributes
+//! as one map, then the geometry. Every value is a tag byte and its content; counts and lengths are
+//! 64-bit little-endian. `n` null, `f`/`t` false/true, `i` + 16 bytes signed little-endian, `d` + 8
+//! bytes of the double, little-endian, `s` + length + UTF-8, `b` + length + bytes, `l` + count +
+//! values, `m` + count + (length + name, value) in the byte order of names (of equal names the last
+//! applies). Geometry: `-` for none; otherwise `g`, a type byte (1 point, 2 line, 3 polygon, 4 to 6
+//! their multi-types, 7 collection), a byte for the number of dimensions (2 to 4), and the content:
+//! points are doubles, lines are count + points, polygons are count + rings (count + points, not
+//! closed), multi-types and collections are count + geometries.
 
 use alloc::format;
 use alloc::string::String;
@@ -30,12 +30,12 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use sha2::{Digest, Sha256};
 
-/// An attribute's value, borrowed from the record.
+/// The value of an attribute, borrowed from the record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeyValue<'a> {
     /// Null.
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i128),
@@ -51,7 +51,7 @@ pub enum KeyValue<'a> {
     Map(Vec<(&'a str, KeyValue<'a>)>),
 }
 
-/// A position; what is beyond the geometry's dimensions is ignored.
+/// A position; the values beyond the dimensions of the geometry are ignored.
 pub type KeyPosition = [f64; 4];
 
 /// A geometry, borrowed from the record.
@@ -63,7 +63,7 @@ pub enum KeyShape<'a> {
     Line(&'a [KeyPosition]),
     /// Rings, the outer one first.
     Polygon(Vec<&'a [KeyPosition]>),
-    /// Points, lines or polygons: the type byte of the multi, and its parts.
+    /// A multi-geometry or a collection: its type and its parts.
     Multi(MultiKind, Vec<KeyShape<'a>>),
 }
 
@@ -76,14 +76,14 @@ pub enum MultiKind {
     Lines = 5,
     /// Polygons.
     Polygons = 6,
-    /// Anything.
+    /// Geometries of any type.
     Collection = 7,
 }
 
-/// A geometry with its dimensions (2 to 4).
+/// A geometry with its number of dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyGeometry<'a> {
-    /// Numbers per position.
+    /// The number of dimensions, 2 to 4.
     pub dims: u8,
     /// The geometry.
     pub shape: KeyShape<'a>,
@@ -228,8 +228,8 @@ impl CanonicalForm {
         }
     }
 
-    /// A ring as a cycle: opened, from its smallest vertex, towards the smaller neighbour. Where
-    /// the smallest vertex occurs more than once, the smallest of the possible spellings counts.
+    /// Writes a ring without its repeated last point, from its smallest vertex towards the smaller
+    /// neighbour. If the smallest vertex occurs more than once, the smallest sequence is written.
     fn ring(&mut self, ring: &[KeyPosition], dims: usize) {
         let open = match ring {
             [first, .., last] if order(first, last, dims).is_eq() => &ring[..ring.len() - 1],
@@ -238,14 +238,14 @@ impl CanonicalForm {
         let n = open.len();
         self.count(n);
         let Some(least) = open.iter().min_by(|a, b| order(a, b, dims)) else { return };
-        // Spelling k: from vertex `start`, forwards or backwards.
+        // The vertex `i` of the sequence from vertex `start`, forwards or backwards.
         let nth = |(start, forward): (usize, bool), i: usize| {
             &open[if forward { (start + i) % n } else { (start + n - i) % n }]
         };
         let compare = |a: (usize, bool), b: (usize, bool)| {
             (1..n).map(|i| order(nth(a, i), nth(b, i), dims)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
         };
-        // Repeated smallest vertices are rare; a cap keeps a hostile ring linear.
+        // Repeated smallest vertices are rare; the limit keeps the cost of a malicious ring linear.
         let starts = (0..n).filter(|&i| order(&open[i], least, dims).is_eq()).take(8);
         let best =
             starts.flat_map(|s| [(s, true), (s, false)]).min_by(|a, b| compare(*a, *b)).unwrap_or((0, true));
@@ -255,7 +255,7 @@ impl CanonicalForm {
     }
 }
 
-/// The integer that `x` is, if it is one that a double holds exactly.
+/// The integer value of `x`, if it is a whole number in the range of an `i128`.
 fn whole(x: f64) -> Option<i128> {
     (x.is_finite() && libm::trunc(x) == x && x.abs() < 1.7e38).then_some(x as i128)
 }
@@ -286,7 +286,8 @@ mod tests {
 
     #[test]
     fn the_form_is_stable() {
-        // A contract with every ledger ever written; computed from the form above by another program.
+        // Existing ledgers depend on these values. They were computed by another program from the
+        // form above.
         assert_eq!(
             key("roads", &[], None),
             "roads:db40fd871b1a718237586a4feffc6698408041cae6017203073dc296f561978b"
@@ -341,13 +342,14 @@ mod tests {
     }
 
     proptest! {
-        /// Start, direction and closing point of a ring do not matter, also with repeated vertices.
+        /// Start, direction and closing point of a ring do not change the key, also with repeated
+        /// vertices.
         #[test]
         fn a_ring_is_a_cycle(
             ring in prop::collection::vec((0i8..3, 0i8..3), 1..12), turn in 0usize..12, back in any::<bool>(),
         ) {
             let open: Vec<KeyPosition> = ring.iter().map(|&(x, y)| p(f64::from(x), f64::from(y))).collect();
-            // A ring that ends where it starts is a closed one already.
+            // A ring that ends where it starts is already closed.
             prop_assume!(open.len() == 1 || open.first() != open.last());
             let mut other = open.clone();
             other.rotate_left(turn % open.len());

@@ -22,6 +22,7 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
+mod spread;
 pub mod state;
 
 pub use state::{HintState, LaneState};
@@ -98,6 +99,8 @@ pub struct Lane {
     quota_told: Mono,
     /// The latest wait that the server asked for.
     hint: Option<state::Hint>,
+    /// The end of that wait, and when the lane comes back.
+    spread: spread::SpreadReturn,
 }
 
 impl Lane {
@@ -112,6 +115,7 @@ impl Lane {
             quota_until: Mono::ZERO,
             quota_told: Mono::ZERO,
             hint: None,
+            spread: spread::SpreadReturn::default(),
         }
     }
 
@@ -136,6 +140,12 @@ impl Lane {
         }
     }
 
+    /// When to ask again after [`Admit::Full`], if no call has come back before; `None` if that is enough.
+    #[must_use]
+    pub fn full_until(&self, now: Mono) -> Option<Mono> {
+        self.limiter.full_until(now)
+    }
+
     /// A call came back.
     pub fn settle(&mut self, permit: Permit, verdict: &Verdict, hints: &Hints, now: Mono) {
         let Permit { ticket, pass, sent } = permit;
@@ -155,6 +165,9 @@ impl Lane {
             self.note_hint(until, verdict.code, hints, now);
         }
         self.limiter.settle(ticket, now, seen, hints);
+        // A failure that comes and goes with our pace is no sign of ill health.
+        let limited = health == CallHealth::Bad && !self.limiter.failures_are_health();
+        let health = if limited { CallHealth::Neutral } else { health };
         self.breaker.settle(pass, health, now.since(sent), now);
     }
 
@@ -171,8 +184,9 @@ impl Lane {
     }
 
     /// A verdict came for the last attempt of `call`: what now? To be asked after the attempt was
-    /// settled. The lane pays the retry, and a failure while it is open or probing is the service's
-    /// and not the record's.
+    /// settled. The lane pays the retry, and a failure while its breaker is open, or its limiter probes a
+    /// service that fails whatever is sent, is the service's and not the record's. Nor is one that is the refusal of a limit; what the limit does not explain
+    /// waits for the record's own backoff.
     pub fn next<C: Chance>(
         &mut self,
         call: &mut Call,
@@ -182,9 +196,16 @@ impl Lane {
         chance: &mut C,
     ) -> Next {
         let failed = matches!(verdict.kind, VerdictKind::Transient { .. });
-        if failed && self.breaker.state(now) != BreakerState::Closed {
+        if failed && (self.breaker.state(now) != BreakerState::Closed || self.limiter.probes_failures()) {
             call.outage();
+        } else if failed && self.limiter.failures_are_limit() {
+            call.limited();
         }
+        let throttled = matches!(verdict.kind, VerdictKind::Throttled { .. });
+        if throttled && !self.limiter.explains_refusal(now) {
+            call.unexplained();
+        }
+        self.spread_return(policy, verdict, now, chance);
         call.next(policy, verdict, now, chance, &mut self.budget)
     }
 
@@ -296,5 +317,27 @@ mod tests {
         let Admit::Go(probe) = lane.admit(now + Duration::from_secs(60)) else { panic!() };
         lane.settle(probe, &Verdict::DONE, &Hints::default(), now + Duration::from_secs(60));
         assert_eq!(lane.breaker().state(now), BreakerState::Closed);
+    }
+
+    #[test]
+    fn a_throttle_that_nothing_explains_waits_for_the_backoff_of_the_record() {
+        use crate::retry::{Backoff, Jitter};
+        let mut lane = Lane::new(&LaneConfig::default());
+        let (base, cap) = (Duration::from_secs(1), Duration::from_secs(60));
+        let policy = CallPolicy {
+            throttle_wait: crate::call::ThrottleWait::Lane,
+            backoff: Backoff::new(base, 2.0, cap, Jitter::None),
+            ..CallPolicy::default()
+        };
+        let throttled = verdict(VerdictKind::Throttled { until: None });
+        let (mut call, mut chance, mut now) = (Call::new(), crate::chance::Rng::new(3), at(0.0));
+        for wait in [1.0, 2.0, 4.0] {
+            let permit = go(&mut lane, now);
+            call.send(&policy, now);
+            lane.settle(permit, &throttled, &Hints::default(), now);
+            let next = lane.next(&mut call, &policy, &throttled, now, &mut chance);
+            assert_eq!(next, Next::RetryAt(now + crate::time::seconds(wait)));
+            now += crate::time::seconds(wait);
+        }
     }
 }

@@ -1,14 +1,9 @@
-//! The decisions of Tidegate, and nothing else.
+#![doc = include_str!("../README.md")]
 //!
-//! Every decision about a record (is this answer an error, may it be retried, when, may another
-//! call go out now) is made here, by functions of their arguments. Time and chance are arguments
-//! too: nothing in this crate can read a clock, draw a random number, open a socket or start a
-//! thread. The compiler holds that wall: the crate is `no_std` and links only `alloc`, `libm`
-//! and `sha2`. So the simulator, which drives this crate in virtual time, runs the code that
-//! ships; and because the floating-point functions come from `libm` and not from the operating
-//! system, the same seed gives the same trace on every machine.
+//! It links only `alloc`, `libm` and `sha2`. The floating-point functions come from `libm` and not from the
+//! operating system, so the same seed gives the same trace on every machine.
 //!
-//! The flow, in the words of the code:
+//! The data flow, by module:
 //!
 //! record ([`key`]) → [`signal`] → [`classify`] → verdict ([`verdict`]) → [`lane`]
 //! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`]) → gate → sink + ledger | dead letter

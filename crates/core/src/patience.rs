@@ -1,22 +1,20 @@
-//! How long a run waits for a service that asks for time.
+//! Patience: how long a run waits for a service.
 //!
-//! A call ends by itself when its attempts, its deadline or its retry budget are used up
-//! ([`crate::call`]). What it cannot decide is what comes after a wait that is longer than the
-//! call: a server that says "in an hour", a quota that is spent until midnight, a service that
-//! fails without pause. Then the run either waits and asks again, or ends and says when to come
-//! back (exit code 75). Every driver asks here, so the same answer ends the same way whether it
-//! came to a row, a page, an object or a step.
+//! A call ends when its attempts, its deadline or its retry budget are exhausted ([`crate::call`]).
+//! A wait may be longer than the call: a Retry-After of an hour, a quota that is exhausted until
+//! midnight, a service that fails continuously. Then the run either waits and makes a new call, or
+//! it ends and reports when to try again (exit code 75). Every driver uses this module, so the same
+//! response has the same consequence for a row, a page, an object and a step.
 //!
-//! Two questions, for two times:
+//! There are two checks:
 //!
-//! | question | asked when | by |
+//! | check | when | by |
 //! |---|---|---|
 //! | [`Patience::after`] | a call was parked | the driver of one record |
 //! | [`LaneWatch::look`] | before the first call, then every [`LaneWatch::interval`] | the driver of a lane |
 //!
-//! The second one exists because records that have not been sent yet wait in front of a lane
-//! without a deadline of their own, and because each wait of a breaker is short however long the
-//! outage is.
+//! The second is needed because records that have not been sent yet wait for the lane without a
+//! deadline, and because each cooldown of a breaker is short even if the outage is long.
 
 use crate::breaker::BreakerState;
 use crate::call::{GiveUpReason, Next};
@@ -25,10 +23,10 @@ use crate::time::Mono;
 use crate::verdict::Verdict;
 use core::time::Duration;
 
-/// How long a run is patient unless told otherwise.
+/// The default patience of a run.
 pub const DEFAULT: Duration = Duration::from_secs(900);
 
-/// The other side wants more time than there is: end the run and come back.
+/// The wait exceeds the patience: end the run and try again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryLater {
     /// `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the wait.
@@ -40,33 +38,35 @@ pub struct TryLater {
 /// What to do with a record after its call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// The call is the end of the record: an answer, or a failure of its own.
+    /// Take the result of the call: an answer, or a failure of the record.
     Settle,
-    /// Wait until then and make a new call.
+    /// Wait until this time and make a new call.
     Wait(Mono),
     /// End the run.
     TryLater(TryLater),
 }
 
-/// The patience with one record, over all of its calls.
+/// The patience for one record, over all of its calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
+    /// The maximum sum of the waits.
     limit: Duration,
+    /// The sum of the waits so far.
     waited: Duration,
 }
 
 impl Patience {
-    /// Waits of `limit` in all are accepted.
+    /// Accepts waits of up to `limit` in total.
     #[must_use]
     pub const fn new(limit: Duration) -> Patience {
         Patience { limit, waited: Duration::ZERO }
     }
 
-    /// A call ended with `verdict` and `next`: what now? Waits add up, because waits that never
-    /// end are no better than one that is too long.
+    /// Decides what to do after a call that ended with `verdict` and `next`. The limit applies to the
+    /// sum of all waits, because many short waits delay a run as much as a long one.
     pub fn after(&mut self, verdict: &Verdict, next: &Next, now: Mono) -> After {
         let Next::Park(until, why) = *next else { return After::Settle };
-        // Neither the server nor the breaker asked for this wait: the record's own time is over.
+        // Neither the server nor the breaker asked for this wait: the deadline of the record is over.
         if verdict.code == Code::DEADLINE_EXCEEDED {
             return After::Settle;
         }
@@ -83,42 +83,42 @@ impl Patience {
     }
 }
 
-/// Whether a lane lets calls out, as far as patience cares.
+/// The state of a lane that patience depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneReading {
     /// The state of the breaker.
     pub breaker: BreakerState,
-    /// The earliest time of the next call that the server asked for; in the past when it asks for nothing.
+    /// The earliest time of the next call that the server asked for; in the past if it asked for none.
     pub hint_until: Mono,
-    /// The code of the answer that asked for it.
+    /// The code of the answer that asked for the wait.
     pub hint_code: Code,
-    /// The end of a spent quota; in the past when it is not spent.
+    /// The time when an exhausted quota is restored; in the past if it is not exhausted.
     pub quota_until: Mono,
 }
 
-/// The patience with one lane.
+/// The patience for one lane.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneWatch {
+    /// The maximum length of a wait or an outage.
     limit: Duration,
-    /// Since when the breaker has not been closed.
+    /// The start of the current outage; `None` while the breaker is closed.
     failing_since: Option<Mono>,
 }
 
 impl LaneWatch {
-    /// Waits and outages of `limit` are accepted.
+    /// Accepts waits and outages of up to `limit`.
     #[must_use]
     pub const fn new(limit: Duration) -> LaneWatch {
         LaneWatch { limit, failing_since: None }
     }
 
-    /// The time between two looks: short enough to end an outage about when patience does.
+    /// The time between two checks, short enough to notice the end of patience in time.
     #[must_use]
     pub fn interval(&self) -> Duration {
         (self.limit / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))
     }
 
-    /// Looks at the lane: is it shut for longer than patience allows, or has it been failing for
-    /// longer than that?
+    /// Checks whether the lane is shut, or has been failing, for longer than the limit.
     pub fn look(&mut self, lane: &LaneReading, now: Mono) -> Option<TryLater> {
         let too_far = |until: Mono| until.since(now) > self.limit;
         if too_far(lane.quota_until) {
@@ -139,7 +139,7 @@ impl LaneWatch {
         if too_far(open_until) {
             return Some(TryLater { code: Code::CIRCUIT_OPEN, until: open_until });
         }
-        // An outage as long as our patience will last about as long again.
+        // The estimate for an outage that exceeds the limit: it lasts about as long again.
         (now.since(since) > self.limit)
             .then(|| TryLater { code: Code::CIRCUIT_OPEN, until: open_until.max(now + self.limit) })
     }

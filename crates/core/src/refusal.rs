@@ -1,39 +1,40 @@
-//! The stop after identical refusals.
+//! Stops a run after consecutive identical refusals.
 //!
-//! A wrong key, a wrong profile or a quota that nobody will refill is refused for record after
-//! record, and each refusal costs a call. Nothing is learned from the thousandth that the tenth did
-//! not say. So the verdicts of a lane are counted from the start of the run: after
-//! [`RefusalLimit::MAX`] refusals in a row, and not one answer accepted before, the run stops.
+//! With a wrong credential, a wrong profile or an exhausted quota, a service refuses every record,
+//! and each refusal costs a call. So the verdicts of a lane are counted from the start of the run:
+//! after [`RefusalLimit::MAX`] consecutive refusals without an accepted answer, the run stops.
 //!
-//! | class | what counts | what is "the same" |
+//! | class | what counts | identical if equal in |
 //! |---|---|---|
-//! | credential | permanent 401, 403, 407, or a code that says so (`REQUEST_DENIED` in a 200) | the class |
-//! | quota | a spent quota without an end, permanent `QUOTA_EXHAUSTED` or `RATE_LIMITED` | the class |
-//! | request | any other permanent refusal below 500 | code *and* status: these may be about single records |
+//! | credential | permanent 401, 403, 407, or a code with this meaning (`REQUEST_DENIED` in a 200) | class |
+//! | quota | an exhausted quota without an end, permanent `QUOTA_EXHAUSTED` or `RATE_LIMITED` | class |
+//! | request | any other permanent refusal with a status below 500 | code *and* status, because it may concern single records |
 //!
-//! An accepted answer, an empty one included, ends the watch for good: from then on a refusal is
-//! about its record. An answer of an earlier run, out of the response cache, does so for refusals of
-//! the request: a second run over a table asks only for the rows that were refused. Failures that can heal count neither way.
+//! After the first accepted answer, which may be empty, nothing is counted: from then on a refusal
+//! concerns its record. An answer of an earlier run, from the response cache, has this effect on the
+//! class `request`, because a second run over a table requests only the rows that were refused.
+//! Transient failures are not counted and do not reset the count.
 //!
-//! A refusal before the first accepted answer says nothing about its record yet, so a driver keeps
-//! none as the end of one while [`RefusalLimit::is_open`]: a later run with the right key asks again.
+//! A refusal before the first accepted answer may not be the fault of its record. So while
+//! [`RefusalLimit::is_open`], a driver does not store a refusal as the result of a record, and a
+//! later run with the right credential requests it again.
 
 use crate::taxonomy::Code;
 use crate::verdict::{Verdict, VerdictKind};
 
-/// What is refused.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalClass {
-    /// The key is missing, wrong, or may not do this.
+    /// The credential is missing, wrong, or has no permission.
     Credential,
-    /// The quota is spent and no date is given.
+    /// The quota is exhausted, without a time when it is restored.
     Quota,
-    /// The request itself.
+    /// The request is invalid.
     Request,
 }
 
 impl RefusalClass {
-    /// The class of a verdict; `None` if it is no refusal.
+    /// The class of a verdict; `None` if it is not a refusal.
     #[must_use]
     pub fn of(verdict: &Verdict) -> Option<RefusalClass> {
         match verdict.kind {
@@ -43,7 +44,7 @@ impl RefusalClass {
                 (Code::UNAUTHORIZED | Code::FORBIDDEN, _) | (_, Some(401 | 403 | 407)) => {
                     RefusalClass::Credential
                 }
-                // The service failed and refused nothing, even where a manifest says not to try again.
+                // The service failed; that is not a refusal, even if the manifest makes it permanent.
                 (_, Some(500..)) => return None,
                 _ => RefusalClass::Request,
             }),
@@ -55,14 +56,14 @@ impl RefusalClass {
         }
     }
 
-    /// Whether a later run may succeed with nothing changed on our side (exit code 75, else 1).
+    /// Whether a later run may succeed without a change by the user (exit code 75, otherwise 1).
     #[must_use]
     pub const fn is_later(self) -> bool {
         matches!(self, RefusalClass::Quota)
     }
 }
 
-/// The refusal that was met again and again.
+/// A sequence of identical refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedRefusal {
     /// The class of the refusals.
@@ -71,17 +72,18 @@ pub struct RepeatedRefusal {
     pub code: Code,
     /// The HTTP status of the last refusal.
     pub status: Option<u16>,
-    /// The number of refusals in a row.
+    /// The number of consecutive refusals.
     pub count: u32,
 }
 
 /// Counts the refusals of one lane from the start of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalLimit {
-    /// Whether it still counts.
+    /// Whether refusals are still counted.
     open: bool,
-    /// The same service has answered an earlier run.
+    /// Whether the service has answered an earlier run.
     answered_before: bool,
+    /// The current sequence of refusals.
     last: Option<RepeatedRefusal>,
 }
 
@@ -92,34 +94,35 @@ impl Default for RefusalLimit {
 }
 
 impl RefusalLimit {
-    /// So many refusals in a row stop a run.
+    /// The number of consecutive refusals that stops a run.
     pub const MAX: u32 = 10;
 
-    /// Nothing was asked yet.
+    /// Starts to count.
     #[must_use]
     pub const fn new() -> RefusalLimit {
         RefusalLimit { open: true, answered_before: false, last: None }
     }
 
-    /// Never stops a run (`--keep-going`).
+    /// A limit that never stops a run (`--keep-going`).
     #[must_use]
     pub const fn off() -> RefusalLimit {
         RefusalLimit { open: false, answered_before: false, last: None }
     }
 
-    /// An answer to an earlier run is known, so that the form of the request is right: refusals of
-    /// the request are then about their records. Those of key and quota still count.
+    /// Records that the service has answered an earlier run. The form of the request is then valid,
+    /// so refusals of the class `request` concern their records and are not counted. The other
+    /// classes are still counted.
     pub const fn answered_before(&mut self) {
         self.answered_before = true;
     }
 
-    /// Whether refusals are still counted: nothing has been accepted so far.
+    /// Whether refusals are still counted, because no answer has been accepted yet.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open
     }
 
-    /// A call ended with this verdict. Returns the refusal that stops the run, if this is it.
+    /// Counts the verdict of a call. Returns the refusals if the run must stop.
     pub fn count(&mut self, verdict: &Verdict) -> Option<RepeatedRefusal> {
         if !self.open {
             return None;
@@ -164,7 +167,7 @@ mod tests {
         status: Some(503),
     };
 
-    /// After how many verdicts the run stops.
+    /// The number of verdicts after which the run stops, and the refusals.
     fn stops(verdicts: impl IntoIterator<Item = Verdict>) -> Option<(usize, RepeatedRefusal)> {
         let mut limit = RefusalLimit::new();
         for (n, verdict) in verdicts.into_iter().enumerate() {
@@ -250,11 +253,11 @@ mod tests {
         assert_eq!(stops((0..99).map(|n| if n % 9 == 8 { gone } else { bad })), None);
         let other = refused(Code::BAD_REQUEST, 422);
         assert_eq!(stops((0..99).map(|n| if n % 9 == 8 { other } else { bad })), None, "another status");
-        // Those of the credential need not: 401 and 403 say the same.
+        // Refusals of the credential need not: 401 and 403 are equivalent.
         let forbidden = refused(Code::FORBIDDEN, 403);
         let mixed = (0..20).map(|n| if n % 2 == 0 { forbidden } else { DENIED });
         assert_eq!(stops(mixed).map(|(after, _)| after), Some(10));
-        // Another class begins anew.
+        // Another class resets the count.
         assert_eq!(stops((0..99).map(|n| if n % 9 == 8 { bad } else { DENIED })), None);
     }
 

@@ -1,4 +1,4 @@
-//! What came back from the world, before anybody says what it means.
+//! The raw result of an attempt, before it is classified.
 
 use crate::taxonomy::Code;
 
@@ -9,43 +9,43 @@ pub enum Network {
     Timeout,
     /// The connection was refused.
     Refused,
-    /// The connection broke.
+    /// The connection was lost.
     Reset,
-    /// The name did not resolve.
+    /// The host name could not be resolved.
     Dns,
-    /// No trusted connection: a certificate or protocol refused.
+    /// The TLS handshake failed: an untrusted certificate or an unsupported protocol.
     Tls,
     /// The body ended before its declared end.
     Truncated,
 }
 
-/// What a profile found in a body, overriding what the status alone would mean.
+/// The meaning that a profile found in a body. It overrides the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its meaning.
+    /// The meaning.
     pub means: Means,
-    /// Its code of the taxonomy.
+    /// The code of the taxonomy.
     pub code: Code,
 }
 
-/// What a body can mean.
+/// The meaning of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Means {
-    /// What was asked for.
+    /// The requested result.
     Done,
-    /// An answer without content.
+    /// An empty result.
     NoMatch,
     /// Too many calls.
     Throttled,
-    /// The quota is spent.
+    /// The quota is exhausted.
     QuotaSpent,
-    /// It can heal.
+    /// A failure that a retry may fix.
     Transient,
-    /// It cannot.
+    /// A failure that a retry does not fix.
     Permanent,
 }
 
-/// What came back.
+/// The raw result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal<'a> {
     /// An HTTP response.
@@ -59,6 +59,6 @@ pub enum Signal<'a> {
     Network(Network),
     /// A database error: the five characters of its SQLSTATE.
     Sql(&'a str),
-    /// A task's own error.
+    /// An error of a task itself.
     Task(Finding),
 }

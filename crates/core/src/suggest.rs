@@ -1,14 +1,15 @@
-//! "Did you mean": the known name that a misspelt one was probably meant to be.
+//! "Did you mean": suggests a known name for a misspelt one.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Longer names are compared by so many characters, so that a huge one costs little.
+/// The number of characters that are compared, which bounds the cost of a very long name.
 const CHARS_MAX: usize = 64;
 
-/// The nearest of `known`, if it is near enough to be worth a guess: at most one edit, and one more for
-/// every four characters, or the beginning of it. Case does not count.
+/// The most similar name of `known`. The edit distance must be at most one, plus one for every four
+/// characters, or one name must be a prefix of the other with at least three characters. The
+/// comparison is case-insensitive.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let fold = |text: &str| text.chars().take(CHARS_MAX).flat_map(char::to_lowercase).collect::<Vec<char>>();
     let name = fold(name);
@@ -25,15 +26,15 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     best.map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean …?` to append to a sentence, or nothing.
+/// `; did you mean …?` to append to a sentence; empty without a suggestion.
 #[must_use]
 pub fn question(name: &str, known: &[&str]) -> String {
     nearest(name, known.iter().copied())
         .map_or_else(String::new, |guess| format!("; did you mean `{guess}`?"))
 }
 
-/// Edits from one to the other: characters added, removed, changed, or exchanged with their neighbour
-/// (the optimal string alignment distance).
+/// The optimal string alignment distance: the number of insertions, deletions, substitutions and
+/// transpositions of adjacent characters.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

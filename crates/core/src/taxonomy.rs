@@ -1,10 +1,9 @@
-//! The taxonomy: one code per thing that can go wrong.
+//! The taxonomy: one code per kind of failure.
 //!
-//! A code is what triage groups by, what remedies are keyed by and what a person types in a
-//! filter, so it must read the same in a log, a manifest, a metric and a database of last year.
-//! Hence a code is its own name: up to 31 bytes of `A-Z 0-9 _`, kept inline, copied freely. The
-//! well-known ones are constants with a meaning in [`KNOWN`]; anybody may add another with
-//! [`Code::new`] without touching this file.
+//! Triage groups by code, remedies apply to codes, and users filter by code, so a code must be the
+//! same in logs, manifests, metrics and old databases. Hence a code is its own name: up to 31 bytes
+//! of `A-Z 0-9 _`, stored inline and cheap to copy. The well-known codes are constants with a meaning
+//! in [`KNOWN`]; [`Code::new`] creates others without a change to this file.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,16 +11,18 @@ use core::str::FromStr;
 /// A code of the taxonomy, such as `RATE_LIMITED`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code {
+    /// The name, padded with zeros.
     bytes: [u8; Code::MAX_LEN],
+    /// The length of the name, in bytes.
     len: u8,
 }
 
 impl Code {
-    /// The longest name.
+    /// The maximum length of a name, in bytes.
     pub const MAX_LEN: usize = 31;
 
-    /// The code of this name, or `None` if it is empty, too long, or holds anything but
-    /// `A-Z 0-9 _` starting with a letter.
+    /// The code with this name; `None` if the name is empty or too long, does not start with a
+    /// letter, or contains anything but `A-Z 0-9 _`.
     #[must_use]
     pub const fn new(name: &str) -> Option<Code> {
         let from = name.as_bytes();
@@ -47,7 +48,7 @@ impl Code {
         self.bytes.get(..usize::from(self.len)).and_then(|b| core::str::from_utf8(b).ok()).unwrap_or_default()
     }
 
-    /// What a well-known code means, in one sentence.
+    /// The meaning of a well-known code, as one sentence.
     #[must_use]
     pub fn meaning(&self) -> Option<&'static str> {
         KNOWN.iter().find(|(code, _)| code == self).map(|(_, meaning)| *meaning)

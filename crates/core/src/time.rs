@@ -1,52 +1,53 @@
-//! Two clocks, kept apart: [`Mono`] for waits, [`Wall`] for dates.
+//! Two clocks with separate types: [`Mono`] for waits, [`Wall`] for dates.
 //!
-//! Why two types: a wait measured on the wall clock ends early or never when the clock steps, and
-//! an HTTP date means nothing on the monotonic clock. The types do not convert into each other;
-//! a driver reads both at once and hands them over as [`Now`].
+//! Why two types: a wait measured on the wall clock ends early or never when the clock is adjusted,
+//! and an HTTP date has no meaning on the monotonic clock. The types do not convert into each other;
+//! a driver reads both clocks together and passes them as [`Now`].
 //!
-//! All arithmetic saturates: no input, however absurd, makes a wait wrap round to "at once".
+//! All arithmetic saturates, so no input makes a wait overflow to zero.
 
 pub mod calendar;
 
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
 
-/// Nanoseconds of a span, saturating at `u64::MAX` (584 years).
+/// A duration in nanoseconds, saturating at `u64::MAX` (584 years).
 #[must_use]
 pub const fn nanos(span: Duration) -> u64 {
     let n = span.as_nanos();
     if n > u64::MAX as u128 { u64::MAX } else { n as u64 }
 }
 
-/// A span from fractional seconds. Total: NaN and negative values give zero, too large saturates.
+/// A duration from fractional seconds. NaN and negative values give zero; values that are too large
+/// saturate.
 #[must_use]
 pub fn seconds(s: f64) -> Duration {
     Duration::from_nanos((s * 1e9) as u64)
 }
 
-/// A point on the monotonic clock: nanoseconds since the driver's own start.
+/// A time on the monotonic clock, in nanoseconds since the start of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mono(u64);
 
 impl Mono {
-    /// The driver's start.
+    /// The start of the driver.
     pub const ZERO: Mono = Mono(0);
-    /// Later than anything that will happen.
+    /// The latest time; it is never reached.
     pub const FAR: Mono = Mono(u64::MAX);
 
-    /// The point `n` nanoseconds after the start.
+    /// The time `n` nanoseconds after the start.
     #[must_use]
     pub const fn from_nanos(n: u64) -> Mono {
         Mono(n)
     }
 
-    /// The point `ms` milliseconds after the start.
+    /// The time `ms` milliseconds after the start.
     #[must_use]
     pub const fn from_millis(ms: u64) -> Mono {
         Mono(ms.saturating_mul(1_000_000))
     }
 
-    /// The point `s` seconds after the start; NaN and negative give the start.
+    /// The time `s` seconds after the start; NaN and negative values give the start.
     #[must_use]
     pub fn from_secs_f64(s: f64) -> Mono {
         Mono((s * 1e9) as u64)
@@ -64,13 +65,13 @@ impl Mono {
         self.0 as f64 / 1e9
     }
 
-    /// The span since `earlier`; zero if `earlier` is later.
+    /// The duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point moved back by `span`, not before the start.
+    /// This time minus `span`, but not before the start.
     #[must_use]
     pub const fn saturating_sub(self, span: Duration) -> Mono {
         Mono(self.0.saturating_sub(nanos(span)))
@@ -90,18 +91,18 @@ impl AddAssign<Duration> for Mono {
     }
 }
 
-/// A point on the wall clock: milliseconds since 1970-01-01T00:00:00Z.
+/// A time on the wall clock, in milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wall(i64);
 
 impl Wall {
-    /// The point `ms` milliseconds after 1970.
+    /// The time `ms` milliseconds after 1970.
     #[must_use]
     pub const fn from_millis(ms: i64) -> Wall {
         Wall(ms)
     }
 
-    /// The point `s` seconds after 1970, saturating.
+    /// The time `s` seconds after 1970, saturating.
     #[must_use]
     pub const fn from_secs(s: i64) -> Wall {
         Wall(s.saturating_mul(1000))
@@ -113,7 +114,7 @@ impl Wall {
         self.0
     }
 
-    /// Milliseconds from `earlier` to here; negative if `earlier` is later.
+    /// Milliseconds since `earlier`; negative if `earlier` is later.
     #[must_use]
     pub const fn millis_since(self, earlier: Wall) -> i64 {
         self.0.saturating_sub(earlier.0)

@@ -1,47 +1,47 @@
-//! What a signal means.
+//! The verdict: the meaning of a signal.
 //!
-//! A verdict is the only thing the rest of the machine looks at: the lane learns from it, the
-//! call decides by it, the dead letter quotes it. Times in it are points on the monotonic clock,
-//! already freed from header dialects and clock skew, and they are promises: nobody acts on the
-//! record (or, for throttles, on the lane) before them.
+//! All other modules depend on the verdict and not on the signal: the lane adapts to it, the call
+//! decides by it, the dead letter stores it. Its times are on the monotonic clock, independent of
+//! header formats and clock skew. They are binding: no attempt of the record (for throttles, no call
+//! of the lane) is sent before them.
 
 use crate::taxonomy::Code;
 use crate::time::Mono;
 
-/// The kind of answer.
+/// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictKind {
-    /// What was asked for.
+    /// The requested result.
     Done,
-    /// An answer, and it is empty. Never retried.
+    /// An empty result. Never retried.
     NoMatch,
-    /// Too many calls. The lane slows down; the record may be tried again.
+    /// Too many calls. The lane slows down; the record may be retried.
     Throttled {
         /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
-    /// A failure that can heal by itself.
+    /// A failure that a retry may fix.
     Transient {
         /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
-    /// A failure that the same request meets every time.
+    /// A failure that the same request would get every time.
     Permanent,
-    /// The quota is spent.
+    /// The quota is exhausted.
     QuotaSpent {
         /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
 }
 
-/// A kind with its code of the taxonomy.
+/// A kind with its code and its HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The kind: what to do with the call.
     pub kind: VerdictKind,
     /// The code of the taxonomy.
     pub code: Code,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
 }
 
@@ -49,7 +49,7 @@ impl Verdict {
     /// A success.
     pub const DONE: Verdict = Verdict { kind: VerdictKind::Done, code: Code::OK, status: None };
 
-    /// The time before which the server wants no repeat.
+    /// The earliest time of the next call that the server asked for.
     #[must_use]
     pub const fn until(&self) -> Option<Mono> {
         match self.kind {
@@ -60,7 +60,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the service did its work: an empty answer and a refused request are answers too.
+    /// Whether the service processed the request: an empty result and a rejected request are answers
+    /// too.
     #[must_use]
     pub const fn is_answer(&self) -> bool {
         matches!(self.kind, VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent)

@@ -1,4 +1,4 @@
-//! Every dialect and every sin that we know of, with exactly what must be read from it.
+//! All known header formats and deviations, with the exact hints that must be parsed.
 
 use std::time::Duration;
 use tidegate_core::Wall;
@@ -27,7 +27,7 @@ fn show(hints: &Hints) -> String {
     parts.join(" | ")
 }
 
-/// `text` holds headers, one per line.
+/// Parses the headers of `text`, one per line, in both orders.
 fn read_text(text: &str, profile: &HintProfile) -> String {
     let headers: Vec<(&str, &str)> = text
         .lines()
@@ -84,7 +84,7 @@ fn retry_after_that_others_choke_on() {
         // A date in the past means now.
         ("Retry-After: Sun, 15 Nov 2026 04:00:00 GMT", "retry 0ns"),
         ("Retry-After: Sunday, 06-Nov-94 08:49:37 GMT", "retry 0ns"),
-        // The server's clock is an hour behind ours, or ahead of it: only its own dates count.
+        // The server's clock is an hour behind or ahead of the local one: only its own dates count.
         (
             "Date: Sun, 15 Nov 2026 04:00:00 GMT\nRetry-After: Sun, 15 Nov 2026 04:02:00 GMT",
             "retry 120s | offset -3600000ms",
@@ -94,7 +94,7 @@ fn retry_after_that_others_choke_on() {
             "retry 120s | offset 3600000ms",
         ),
         ("Date: yesterday\nRetry-After: Sun, 15 Nov 2026 05:02:00 GMT", "retry 120s | malformed 1"),
-        // Of two Dates the one that makes us wait longer.
+        // The earlier of two Dates applies, because it makes the wait longer.
         (
             "Date: Sun, 15 Nov 2026 05:00:00 GMT\nDate: Sun, 15 Nov 2026 05:01:00 GMT\n\
              Retry-After: Sun, 15 Nov 2026 05:02:00 GMT",
@@ -143,7 +143,7 @@ fn ietf_current() {
              RateLimit: \"daily\";r=3;t=7200\nRateLimit: \"burst\";r=50;t=30",
             "limit 1000 window 86400s left 3 reset 7200s/1s | limit 100 window 60s left 50 reset 30s/1s",
         ),
-        // Partition keys, parameters unknown to us, and a reset that is not told.
+        // Partition keys, unknown parameters, and no reset.
         (
             "RateLimit-Policy: \"p\";q=10;w=1;pk=:cHNsZWVw:;com=?1\nRateLimit: \"p\";r=0;pk=:cHNsZWVw:",
             "limit 10 window 1s left 0",
@@ -152,7 +152,7 @@ fn ietf_current() {
         ("RateLimit-Policy: \"b\";q=65535;qu=\"content-bytes\";w=10\nRateLimit: \"b\";r=9;t=3", ""),
         ("RateLimit-Policy: \"b\";q=5;qu=\"requests\";w=10", "limit 5 window 10s"),
         ("RateLimit: default;r=1;t=2", "left 1 reset 2s/1s"),
-        // A broken field is ignored as a whole, a senseless member alone, and both are counted.
+        // A syntax error invalidates the whole field, an invalid member only itself; both are counted.
         ("RateLimit: \"a\";r=0;t=3, !", "malformed 1"),
         ("RateLimit: \"a\";r=0;t=3, \"b\";t=1", "left 0 reset 3s/1s | malformed 1"),
         ("RateLimit: \"a\";r=-1", "malformed 1"),
@@ -161,7 +161,7 @@ fn ietf_current() {
         ("RateLimit-Policy: \"a\";q=1;w=0", "malformed 1"),
         ("RateLimit-Policy: \"a\";q=1;qu=3", "malformed 1"),
         ("RateLimit:", "malformed 1"),
-        // Retry-After stands beside it and goes first.
+        // Retry-After is reported next to the quota.
         ("RateLimit: \"a\";r=0;t=3\nRetry-After: 9", "retry 9s | left 0 reset 3s/1s"),
     ]);
 }
@@ -175,7 +175,7 @@ fn ietf_older() {
         ),
         ("RateLimit: limit=20, remaining=19, reset=1", "limit 20 left 19 reset 1s/1s"),
         ("RateLimit: limit=20, remaining=x, reset=1", "malformed 1"),
-        // The reset tells which of two policies with one number is meant.
+        // The reset decides between two policies with the same limit.
         (
             "RateLimit: limit=20, remaining=0, reset=40\nRateLimit-Policy: 20;w=1, 20;w=60",
             "limit 20 window 60s left 0 reset 40s/1s | limit 20 window 1s",
@@ -222,7 +222,7 @@ fn x_ratelimit_epoch_or_delta() {
         assert_eq!(triple(reset), "limit 60 left 0 | malformed 1", "{reset}");
     }
     check(&[
-        // With a Date, epochs are read on the server's clock, to two whole seconds.
+        // With a Date, epochs are relative to the server's clock, with a resolution of two seconds.
         (
             "Date: Sun, 15 Nov 2026 06:00:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794722430",
             "left 0 reset 30s/2s | offset 3600000ms",
@@ -277,13 +277,13 @@ fn services() {
              X-Ratelimit-Limit-Day: 25000",
             "limit 25000 window 86400s left 0 | limit 10 window 1s left 9",
         ),
-        // Kong tells one quota twice.
+        // Kong sends one quota in two formats.
         (
             "RateLimit-Limit: 20\nRateLimit-Remaining: 19\nRateLimit-Reset: 47\n\
              X-RateLimit-Limit-Minute: 20\nX-RateLimit-Remaining-Minute: 19",
             "limit 20 window 60s left 19 reset 47s/1s",
         ),
-        // Discord: the delta needs no clock and goes before the epoch.
+        // Discord: the delta needs no clock and has precedence over the epoch.
         (
             "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1470173023.123\n\
              X-RateLimit-Reset-After: 64.57\nX-RateLimit-Bucket: abcd1234",
@@ -291,7 +291,7 @@ fn services() {
         ),
         // Nominatim
         ("retry-after: 0", "retry 0ns"),
-        // Nothing of ours
+        // No hints
         ("Content-Type: text/html\nX-Request-Id: 1\nServer: tide", ""),
         ("Date: Sun, 15 Nov 2026 05:00:00 GMT", "offset 0ms"),
     ]);

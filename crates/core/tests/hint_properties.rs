@@ -1,4 +1,4 @@
-//! The promises of the fuzz targets, on the stable toolchain.
+//! The properties of the fuzz targets, as property tests.
 
 #[path = "../../../fuzz/src/checks.rs"]
 #[allow(unreachable_pub)]
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tidegate_core::Wall;
 use tidegate_core::hint::date;
 
-/// Values with the words of the dialects in them: random bytes alone seldom get past a parser.
+/// Header values made of valid tokens, because random bytes rarely pass the first checks of a parser.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let words = [
         "0",
@@ -49,7 +49,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..5).prop_map(|words| words.concat())
 }
 
-/// What the target `hints` takes: eight bytes of clock, then lines whose first byte is a name.
+/// The input of the target `hints`: eight bytes of wall clock, then lines whose first byte selects a
+/// header name.
 fn response() -> impl Strategy<Value = Vec<u8>> {
     let wall = prop_oneof![Just(1_794_718_800_000_i64), any::<i64>()];
     let line = (any::<u8>(), value()).prop_map(|(name, value)| [&[name][..], &value, b"\n"].concat());

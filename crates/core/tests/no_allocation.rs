@@ -1,5 +1,5 @@
-//! A backoff decision, a call's next step and a lane's admit and settle allocate nothing, whatever
-//! the verdict and whatever the server told.
+//! A backoff decision, the next step of a call, and admit and settle of a lane do not allocate,
+//! for every verdict and with or without hints.
 
 mod counting;
 
@@ -11,7 +11,7 @@ use tidegate_core::lane::{Admit, Lane, LaneConfig};
 use tidegate_core::retry::{Backoff, Jitter};
 use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
 
-/// What a server tells on every answer: nothing, or its quota.
+/// The hints of a response: none, or a quota.
 fn told() -> [Hints; 2] {
     let quota = Quota {
         limit: Some(100),

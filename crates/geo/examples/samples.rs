@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate_geo::format::gpkg::{Store, Writing};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Schema, Value, format, wkt};
 
@@ -44,7 +45,56 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     write(&Path::new(&folder).join("grid.parquet"), &points, &Crs::epsg(27700), &GEOMETRIES[..1])?;
     write(&Path::new(&folder).join("grid.gpkg"), &points, &Crs::epsg(27700), &GEOMETRIES[..1])?;
-    Ok(())
+    let times = times(&points)?;
+    let mut writer = format::create(
+        &Path::new(&folder).join("times.gpkg"),
+        &points,
+        &Crs::wgs84(),
+        &format::Options::default(),
+    )?;
+    writer.write(&times)?;
+    writer.finish()?;
+    store(&Path::new(&folder).join("store.gpkg"), &times)
+}
+
+/// Datetimes with and without a UTC offset, with and without a fraction of a second.
+const MOMENTS: [&str; 6] = [
+    "2026-11-15T04:05:06Z",
+    "2026-11-15T04:05:06.789Z",
+    "2026-11-15T06:05:06.5+02:00",
+    "2026-11-15T04:05:06",
+    "2026-11-15T04:05:06.789",
+    "2026-11-15 04:05",
+];
+
+/// A row for each datetime, along a line.
+fn times(schema: &Arc<Schema>) -> Result<Batch, Box<dyn std::error::Error>> {
+    let mut batch = Batch::new(schema.clone());
+    for (at, moment) in (0u8..).zip(MOMENTS) {
+        let values = [Value::Text(moment), Value::Int(at.into()), Value::Null, Value::Null, Value::Null];
+        let values = values.into_iter().chain([Value::Text(moment), Value::Null]);
+        batch.push_point(f64::from(at) * 10.0, 45.0, values)?;
+    }
+    Ok(batch)
+}
+
+/// A sink of a pipeline: written batch by batch, with a table of state beside the layer.
+fn store(path: &Path, batch: &Batch) -> Result<(), Box<dyn std::error::Error>> {
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let writing = Writing::upsert(vec!["n".into()]);
+    let mut store = Store::open(path, "store", batch.schema(), &Crs::wgs84(), writing)?;
+    store.db().execute_batch("CREATE TABLE tidegate_checkpoint (run TEXT PRIMARY KEY, position INTEGER)")?;
+    for _ in 0..2 {
+        store.begin()?;
+        for row in 0..batch.len() {
+            store.write(batch, row)?;
+        }
+        store.commit()?;
+        store.finish()?;
+    }
+    Ok(store.close()?)
 }
 
 fn write(

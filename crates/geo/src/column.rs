@@ -158,6 +158,12 @@ impl Column {
         self.present.is_empty()
     }
 
+    /// How many values are absent.
+    #[must_use]
+    pub fn nulls(&self) -> usize {
+        self.present.iter().filter(|present| !**present).count()
+    }
+
     /// The value of this row; absent beyond the end.
     #[must_use]
     pub fn get(&self, row: usize) -> Value<'_> {
@@ -253,6 +259,7 @@ mod tests {
         ints.push(Value::Null).unwrap();
         assert_eq!(ints.push(Value::Real(0.5)).unwrap_err().code, Code::SCHEMA_MISMATCH);
         assert_eq!((ints.get(0), ints.get(1), ints.get(2)), (Value::Int(i64::MIN), Value::Null, Value::Null));
+        assert_eq!((ints.nulls(), ints.len()), (1, 2));
 
         let mut reals = Column::new(Kind::Real);
         reals.push(Value::Int(3)).unwrap();

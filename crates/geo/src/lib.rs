@@ -1,19 +1,14 @@
-//! Spatial truth for Tidegate: what a feature is, whether it is right, where it lies, and how it
-//! enters and leaves in the formats of this field.
-//!
-//! Whatever enters is understood as GEOS, PROJ and GDAL would understand it, or refused with a
-//! reason and a place. Whatever leaves opens everywhere.
+#![doc = include_str!("../README.md")]
 //!
 //! The flow, in the words of the code:
 //!
 //! bytes → reader ([`format`](mod@format)) → [`Batch`] ([`schema`], [`column`](mod@column), [`wkb`]) → [`mapping`] →
 //! [`validity`], [`repair`] → [`crs`] → writer ([`format`](mod@format)) → file
 //!
-//! [`convert`](mod@convert) and [`check`](mod@check) put it together for whole files. `oracle/run`
-//! compares all of it with GEOS, PROJ and GDAL.
+//! [`convert`](mod@convert) and [`check`](mod@check) do this for whole files.
 //!
 //! There is one form of a feature, the [`Batch`]: columns of typed properties beside an arena of
-//! well-known binary. No step converts it. See the essay of [`batch`] for the reasons.
+//! well-known binary. No step converts it. The module [`batch`] gives the reasons.
 #![forbid(unsafe_code)]
 
 pub mod batch;

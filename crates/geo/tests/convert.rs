@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
 use tidegate_geo::Crs;
+use tidegate_geo::check::{Checks, check};
 use tidegate_geo::convert::{Outside, Steps, convert};
 use tidegate_geo::mapping::Rule;
 use tidegate_geo::repair::Method;
@@ -67,7 +68,7 @@ fn what_cannot_be_projected_or_repaired_is_set_aside() {
         Steps { make_valid: Some(Method::Linework), to_crs: Some(Crs::epsg(3857)), ..Steps::default() };
     let (out, done) = lines(&text, "out.csv", &steps).unwrap();
     assert_eq!((done.features, done.repaired.geometries, done.rejected), (1, 1, 1));
-    assert!(done.first_rejected[0].problems[0].message.contains("no place in EPSG:3857"));
+    assert!(done.first_rejected[0].problems[0].message.contains("cannot be projected to EPSG:3857"));
     assert!(out.starts_with("a,wkt\n2,\"MULTIPOLYGON ((("), "{out}");
 }
 
@@ -109,4 +110,22 @@ fn a_source_without_a_system_must_be_given_one() {
     assert!(!to.exists());
     let steps = Steps { from_crs: Some(Crs::epsg(4326)), ..Steps::default() };
     assert_eq!(convert(&from, &to, &steps).unwrap()[0].features, 1);
+}
+
+#[test]
+fn half_a_position_in_csv_is_rejected_by_convert_and_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("in.csv"), dir.path().join("out.geojsonl"));
+    std::fs::write(&from, "name,lon,lat\na,16.37,\nb,16.37,48.21\nc,,\n").unwrap();
+    let done = convert(&from, &to, &Steps::default()).unwrap().remove(0);
+    assert_eq!((done.features, done.rejected), (2, 1));
+    let problem = &done.first_rejected[0].problems[0];
+    assert_eq!((problem.record, problem.path.as_str()), (Some(0), "lat"));
+    assert!(problem.message.contains("lat is empty, and lon is 16.37; fill in both"), "{problem}");
+    let report = check(&from, &Checks::default(), &mut ()).unwrap();
+    assert_eq!((report.features, report.rejected, report.is_good()), (2, 1, false));
+    // The system of a .prj file that is not understood is not WGS 84.
+    std::fs::write(dir.path().join("in.prj"), "PROJCS[\"Atlantis\"]").unwrap();
+    let refused = convert(&from, &to, &Steps::default()).unwrap_err().to_string();
+    assert!(refused.contains(".prj file names none that is known; pass it"), "{refused}");
 }

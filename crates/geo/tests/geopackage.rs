@@ -281,7 +281,7 @@ fn what_does_not_fit_an_existing_layer_is_refused_and_changes_nothing() {
     let doubled = add(&path, "a", Upsert("key".into()), &[("y", 1.0)]).unwrap_err().to_string();
     assert!(doubled.contains("cannot be the key"), "{doubled}");
     let unknown = add(&path, "a", Upsert("nokey".into()), &[]).unwrap_err().to_string();
-    assert!(unknown.contains("no field \"nokey\""), "{unknown}");
+    assert!(unknown.contains("the key field \"nokey\" does not exist"), "{unknown}");
     let null = add(&path, "b", Upsert("key".into()), &[("", 1.0)]).unwrap_err().to_string();
     assert!(null.contains("no value in the key field"), "{null}");
     assert!(add(&dir.path().join("no.gpkg"), "a", New, &[]).is_ok());

@@ -99,7 +99,7 @@ fn what_it_cannot_hold_is_refused_and_leaves_nothing() {
         (
             &text,
             vec![("POINT (0 0)", vec![Value::Text(&long)])],
-            "holds 254 bytes here, and the value has 255, record 0, at t",
+            "holds 254 bytes in this field, and the value has 255, record 0, at t",
         ),
         (
             &text,

@@ -5,8 +5,9 @@ candidates: a line per system: authority, code, kind (P projected, G geographic,
 north first, deprecated, name, area of use, stated accuracy of the operation from WGS 84 (-1: ballpark), that operation,
 a PROJ string with its datum shift, sixteen points transformed by PROJ, there and back, the geographic system under it,
 and its datum. The stated accuracy is that of the operation in the middle of the area; where PROJ prefers another one
-for some of the sixteen points, it is what that one promises and how far the two are apart. Systems with heights are a
-geographic one with another way to write its places: their line is that of the geographic one. golden: a line per system: authority and code, kind, deprecated, accuracy, and three
+for some of the sixteen points, or of a finer grid over a large geographic system, it is what that one promises and how far
+the two are apart. The line of a system with heights is that of the geographic one on its datum; its stated accuracy
+counts the heights as well, for which PROJ may prefer another operation. golden: a line per system: authority and code, kind, deprecated, accuracy, and three
 other points, with the way back where it leads elsewhere. ESRI's systems that have an EPSG code are left out of both.
 
     target/venv/bin/python crates/geo/tools/crs_candidates.py target/crs_same.tsv target/crs_candidates.tsv target/crs_golden.tsv
@@ -88,6 +89,15 @@ def apart(a, b, geographic):
     around = (a[0] - b[0]) % 360
     return math.hypot(min(around, 360 - around) * math.cos(math.radians(b[1])), a[1] - b[1]) * METRES_PER_DEGREE
 
+def grid(w, s, e, n):
+    """Points over an area, at most 10 degrees apart: PROJ may prefer an operation for a country in a large one."""
+    e = e if e >= w else e + 360
+    columns, rows = (max(4, math.ceil((high - low) / 10)) for low, high in ((w, e), (s, n)))
+    for i in range(columns):
+        for j in range(rows):
+            lon = w + (e - w) * (0.02 + 0.96 * i / (columns - 1))
+            yield lon - 360 if lon > 180 else lon, s + (n - s) * (0.02 + 0.96 * j / (rows - 1))
+
 def spread(crs, accuracy, points):
     """The accuracy that holds at all of these points, each with where our operation brings it."""
     best = pyproj.Transformer.from_crs(WGS84, crs, always_xy=True)
@@ -101,6 +111,32 @@ def spread(crs, accuracy, points):
         off = apart((x, y), there, crs.is_geographic) * unit
         if 0 <= promised < UNKNOWN and off > 0.001 and math.isfinite(off):
             accuracy = max(accuracy, off + promised)
+    return accuracy if accuracy < 10 or accuracy == round(accuracy) else math.ceil(accuracy)
+
+def spread_with_heights(code, kind, accuracy, proj4, points):
+    """The accuracy that holds at all of these points with heights, of an operation by the parameters of the PROJ string."""
+    words = dict(word.partition("=")[::2] for word in proj4.split())
+    ellipsoid = " ".join(f"{key}={words[key]}" for key in ("+ellps", "+a", "+b", "+rf", "+f") if key in words)
+    shift = [float(v) for v in words.get("+towgs84", "0,0,0").split(",")] + [0] * 4
+    helmert = " ".join(f"+{key}={value}" for key, value in zip(("x", "y", "z", "rx", "ry", "rz", "s"), shift))
+    cart = lambda shape: pyproj.Transformer.from_pipeline(f"+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart {shape}")
+    to_wgs84, to_system = cart("+ellps=WGS84"), cart(ellipsoid)
+    ours = pyproj.Transformer.from_pipeline(f"+proj=pipeline +step +inv +proj=helmert {helmert} +convention=position_vector")
+    best = pyproj.Transformer.from_crs(4978 if kind == "C" else 4979, int(code), always_xy=True)
+    for lon, lat in points:
+        for height in (0, 3000):
+            start = to_wgs84.transform(lon, lat, height)
+            there = best.transform(*start) if kind == "C" else to_system.transform(*best.transform(lon, lat, height))
+            try:
+                used = best.get_last_used_operation()
+            except pyproj.exceptions.ProjError:
+                continue
+            if "push" in used.definition:
+                continue  # it mixes a shift that keeps heights with one that changes them
+            promised = used.accuracy
+            off = math.dist(ours.transform(*start), there)
+            if 0 <= promised < UNKNOWN and off > 0.001 and math.isfinite(off):
+                accuracy = max(accuracy, off + promised)
     return accuracy if accuracy < 10 or accuracy == round(accuracy) else math.ceil(accuracy)
 
 def with_heights():
@@ -150,7 +186,10 @@ def row(info, chance):
         for fy in SHARES:
             lon, lat = at(fx, fy)
             points.append((lon, lat, *there_and_back(t, lon, lat)))
-    stated = accuracy if accuracy < 0 else spread(crs, accuracy, [p[:4] for p in points])
+    seen = [p[:4] for p in points]
+    if crs.is_geographic and max(e2 - w, north - s) > 10:
+        seen += [(lon, lat, *t.transform(lon, lat)) for lon, lat in grid(w, s, e, north)]
+    stated = accuracy if accuracy < 0 else spread(crs, accuracy, seen)
     axes = [x.direction for x in crs.axis_info]
     swapped = int(bool(axes) and axes[0] in ("north", "south"))
     kind, decimals = ("G", 10) if crs.is_geographic else ("P", 5)
@@ -186,6 +225,9 @@ def main(same, candidates, golden):
             if under in geographic:  # the area of use is that of the geographic one
                 cells = list(geographic[under])
                 cells[1:6] = [code, "H" if kind == "geographic 3D" else "C", "1" if kind == "geographic 3D" else "0", str(deprecated), name]
+                if float(cells[7]) >= 0:
+                    points = grid(*map(float, cells[6].split(",")))
+                    cells[7] = f"{spread_with_heights(code, cells[2], float(cells[7]), cells[9], points):g}"
                 out.write("\t".join(cells) + "\n")
 
 if __name__ == "__main__":

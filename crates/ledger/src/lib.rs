@@ -3,8 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`letter`] | dead letters: envelope, store, seal, remedies, replay, export, archive |
-//! | [`audit`] | the append-only list of what was decided, chained and signed |
-//! | [`sql`] | the SQL that SQLite and PostgreSQL both understand |
+//! | [`audit`] | the append-only log of what was decided, hash-chained and signed |
+//! | [`sql`] | values and statements that SQLite and PostgreSQL both understand |
 #![forbid(unsafe_code)]
 
 pub mod audit;

@@ -1,46 +1,46 @@
-//! Values and statements that SQLite and PostgreSQL both take.
+//! Values and statements that SQLite and PostgreSQL both accept.
 //!
-//! What is decided about rows is written once, in SQL that both understand; whoever holds a
-//! connection runs it.
+//! The logic on rows is written once, in SQL that both understand; the owner of a connection runs
+//! it.
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
 use crate::audit::AuditError;
 
-/// How a database spells what the two do not spell alike, in the statements that make tables.
+/// The SQL types that the two databases spell differently, for `CREATE TABLE`.
 pub(crate) struct Spelling {
-    /// `BYTES`.
+    /// `BYTES`: a byte string.
     pub(crate) bytes: &'static str,
-    /// `NUMBER`, a key that is a whole number. SQLite would keep a second index for a BIGINT.
+    /// `NUMBER`: an integer key. SQLite would keep a second index for a BIGINT.
     pub(crate) number: &'static str,
-    /// `SERIAL`, such a key that the database gives.
+    /// `SERIAL`: an integer key that the database assigns.
     pub(crate) serial: &'static str,
 }
 
-/// That of SQLite.
+/// The types of SQLite.
 pub(crate) const SQLITE: Spelling =
     Spelling { bytes: "BLOB", number: "INTEGER", serial: "INTEGER PRIMARY KEY AUTOINCREMENT" };
-/// That of PostgreSQL.
+/// The types of PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) const POSTGRES: Spelling =
     Spelling { bytes: "BYTEA", number: "BIGINT", serial: "BIGSERIAL PRIMARY KEY" };
 
 impl Spelling {
-    /// Spells statements.
+    /// Replaces the placeholders in the statements.
     pub(crate) fn spell(&self, tables: &str) -> String {
         tables.replace("BYTES", self.bytes).replace("NUMBER", self.number).replace("SERIAL", self.serial)
     }
 }
 
-/// A value in a statement.
+/// A value in a statement or row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Val {
     /// NULL.
     Null,
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Real(f64),
     /// Text.
     Text(String),
@@ -78,8 +78,8 @@ impl From<&[u8]> for Val {
     }
 }
 
-/// A row of values, read by place. What is missing or of another kind is empty: the statements
-/// are ours.
+/// A row of values, read by index. A missing value or one of another type reads as empty, because
+/// all statements are our own.
 #[derive(Clone, Debug, Default)]
 pub struct Vals(pub Vec<Val>);
 
@@ -117,7 +117,7 @@ impl Vals {
         self.maybe_blob(at).unwrap_or_default()
     }
 
-    /// Takes a text out.
+    /// Takes the text at `at`.
     pub(crate) fn take_text(&mut self, at: usize) -> Option<String> {
         match self.0.get_mut(at) {
             Some(Val::Text(text)) => Some(std::mem::take(text)),
@@ -125,7 +125,7 @@ impl Vals {
         }
     }
 
-    /// Takes bytes out.
+    /// Takes the bytes at `at`.
     pub(crate) fn take_blob(&mut self, at: usize) -> Option<Vec<u8>> {
         match self.0.get_mut(at) {
             Some(Val::Blob(bytes)) => Some(std::mem::take(bytes)),
@@ -134,13 +134,13 @@ impl Vals {
     }
 }
 
-/// A connection, as far as the audit needs one.
+/// A database connection, as far as the audit needs one.
 pub(crate) trait Sql {
-    /// Runs a statement with arguments `?1`, `?2` …; how many rows it changed.
+    /// Runs a statement with the arguments `?1`, `?2` …; returns the number of changed rows.
     fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, AuditError>;
-    /// Runs a question.
+    /// Runs a query.
     fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, AuditError>;
-    /// Lets nobody else write an audit entry until the transaction is over.
+    /// Locks out other writers of audit entries until the transaction ends.
     fn hold(&mut self) -> Result<(), AuditError>;
 }
 
@@ -185,7 +185,7 @@ impl Sql for Connection {
     }
 
     fn hold(&mut self) -> Result<(), AuditError> {
-        // There is one writer, and that is us.
+        // The SQLite transaction already locks out other writers.
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
-//! The error of everything that is looked at before a run begins.
+//! The error of everything that is checked before a run starts.
 //!
-//! A manifest, an option or a file is at fault, and only a person can mend that. So nothing in the
-//! program decides by the kind of the error; it carries the sentence that says what to change.
-//! Errors that decide how a run goes on have types of their own: [`crate::run::RunError`],
+//! A manifest, an option or a file is wrong, and only the user can correct it. So the program does
+//! not distinguish kinds; the error carries the message that says what to change. Errors that
+//! decide how a run continues have types of their own: [`crate::run::RunError`],
 //! [`crate::step::StepError`], [`crate::sink::SinkError`], [`crate::source::SourceError`].
 
 use std::fmt;
 
-/// Why a part of a pipeline cannot be set up, in a sentence that says what to change.
+/// Why a part of a pipeline cannot be set up, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupError(String);
 

@@ -2,17 +2,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`manifest`] | the YAML that a person writes: form, schema, checks, policy |
-//! | [`source`] | where records come from: files, OGC services, ArcGIS, STAC |
-//! | [`step`] | what is done to a record, here or by a service |
-//! | [`gate`] | what must hold before a batch is committed |
-//! | [`sink`] | where records go, with the checkpoint |
-//! | [`run`] | a pipeline from source to sink, resumed where it stopped |
-//! | [`preset`] | manifests made of the options of a command |
-//! | [`traffic`] | one runtime and one set of lanes for all that a run sends |
-//! | [`telemetry`] | the registry of a run |
-//! | [`alert`] | what a run says when something is wrong |
-//! | [`doctor`] | what could stop a run, looked at before it starts |
+//! | [`manifest`] | the YAML manifest: types, schema, checks, policy |
+//! | [`source`] | remote sources: files, OGC services, ArcGIS, STAC |
+//! | [`step`] | steps that change records, locally or by a service |
+//! | [`gate`] | checks before a batch is committed |
+//! | [`sink`] | sinks, with their checkpoints |
+//! | [`run`] | a run from source to sink, with resume |
+//! | [`preset`] | manifests built from command-line options |
+//! | [`traffic`] | the runtime and the lanes that all calls of a run share |
+//! | [`telemetry`] | the metrics of a run |
+//! | [`alert`] | alerts and their actions |
+//! | [`doctor`] | checks what could prevent a run |
 //! | [`error`] | why a part of a pipeline cannot be set up |
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub mod store;
 pub mod telemetry;
 pub mod traffic;
 
-// What a pipeline is made on, under the names that it has there.
+// Modules of other crates, under their own names.
 #[cfg(feature = "object-store")]
 use tidegate_client::store;
 use tidegate_client::{cache, call, durable, http, lane, lock, profile, secret};

@@ -1,6 +1,7 @@
-//! Stands in for object stores in a build without them: no store can be opened, and it says why.
+//! Replaces object stores in a build without them: opening a store fails with the reason.
 //!
-//! An [`ObjectStoreClient`] has no value here, so whatever is written for one still compiles and never runs.
+//! An [`ObjectStoreClient`] has no values here, so code that uses one still compiles and never
+//! runs.
 
 use std::fmt;
 use std::io;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::Verdict;
+use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
 
@@ -16,28 +18,28 @@ use crate::lane::Lanes;
 use crate::secret::SecretRef;
 use crate::traffic::Caller;
 
-/// An object store, of which there is none.
+/// An object store; it has no values.
 #[derive(Clone, Debug)]
 pub enum ObjectStoreClient {}
 
-/// An object, of which there is none.
+/// An object; it has no values.
 #[derive(Debug)]
 pub struct ObjectReader {
-    /// What it is.
+    /// The metadata.
     pub meta: Meta,
     store: ObjectStoreClient,
 }
 
-/// An object, without its content.
+/// The metadata of an object.
 #[derive(Clone, Debug)]
 pub struct Meta {
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// The store's mark of this very content.
+    /// Its ETag, which identifies the content.
     pub etag: Option<String>,
 }
 
-/// Why a store did not do what it was asked.
+/// Why a store operation failed.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     /// The last verdict.
@@ -46,7 +48,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// The other side is the reason and time may heal it.
+    /// Whether the cause is remote and may pass with time.
     #[must_use]
     pub fn is_later(&self) -> bool {
         match self.store {}
@@ -62,33 +64,35 @@ impl fmt::Display for StoreError {
 /// The settings of a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreSettings {
-    /// The settings of the lanes.
+    /// The configuration of the lanes.
     pub lane: LaneConfig,
-    /// For buckets.
+    /// The settings for buckets.
     pub s3: S3Settings,
-    /// How long a store may ask us to wait.
+    /// The longest wait that a store may ask for.
     pub patience: Duration,
+    /// The policy of calls.
+    pub policy: CallPolicy,
 }
 
-/// How to reach a bucket.
+/// Settings for buckets.
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
-    /// The address of the service.
+    /// The URL of the service.
     pub endpoint: Option<Url>,
     /// The region.
     pub region: Option<String>,
-    /// Where the access key is found.
+    /// The reference to the access key.
     pub access_key: Option<SecretRef>,
-    /// Where the secret key is found.
+    /// The reference to the secret key.
     pub secret_key: Option<SecretRef>,
-    /// Where a session token is found.
+    /// The reference to a session token.
     pub session_token: Option<SecretRef>,
-    /// The names of the endpoint may lead to private addresses.
+    /// Whether the name of the endpoint may resolve to private addresses.
     pub private: bool,
 }
 
 impl ObjectStoreClient {
-    /// Opens nothing.
+    /// Always fails.
     ///
     /// # Errors
     /// Always.
@@ -126,7 +130,7 @@ impl ObjectStoreClient {
 }
 
 impl ObjectReader {
-    /// The next piece.
+    /// The next chunk.
     ///
     /// # Errors
     /// Never.

@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 29);
+    assert_eq!(count, 30);
 }
 
 #[test]
@@ -71,6 +71,7 @@ fn the_mandatory_keys_are_those_of_the_form() {
             "pipeline.source.postgis.key",
             "pipeline.source.postgis.table",
             "pipeline.source.postgis.url",
+            "pipeline.source.since.field",
             "pipeline.steps.coerce.fields",
             "pipeline.steps.flatten.field",
             "pipeline.steps.geocode.place.lat",
@@ -106,7 +107,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 15);
+    assert_eq!(count, 20);
 }
 
 /// The page that describes a section.

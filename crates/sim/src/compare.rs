@@ -1,4 +1,4 @@
-//! The same worlds under other policies, side by side.
+//! Runs the same worlds under other policies, for comparison.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_core::retry::{Backoff, Jitter};
 use crate::UnknownNameError;
 use crate::world::{World, WorldCase};
 
-/// The policies that can be named, and what each does.
+/// The policies that can be selected by name, with their descriptions.
 pub const POLICIES: [(&str, &str); 6] = [
     ("at-once", "retries without any wait"),
     ("exponential", "exponential backoff without jitter"),
@@ -17,11 +17,11 @@ pub const POLICIES: [(&str, &str); 6] = [
     ("no-retry", "one attempt"),
 ];
 
-/// Every world under its own policy and under each of the named ones; nothing without names.
-/// Cases are called `policy/case`.
+/// Every world under its own policy and under each of the named ones; nothing without names. Cases
+/// are called `policy/case`.
 ///
 /// # Errors
-/// If a policy is unknown.
+/// When a policy is unknown.
 pub fn worlds(own: &[WorldCase], names: &[String]) -> Result<Vec<WorldCase>, UnknownNameError> {
     let mut all = Vec::new();
     if names.is_empty() {

@@ -1,14 +1,15 @@
-//! Optimistic concurrency control (OCC), many writers on one row: the contention table of "Exponential Backoff And Jitter".
+//! Optimistic concurrency control (OCC) with many writers on one row: the contention table of
+//! "Exponential Backoff And Jitter".
 //!
-//! One server row has a version. N clients start at once; each reads the version, writes with
-//! it, and has lost if somebody else wrote in between; then it backs off and reads again. Every
-//! network hop costs |Normal(10, 2)| milliseconds. What is counted: the writes, and the time at
-//! which the last answer is back.
+//! One row on the server has a version. N clients start at once. Each reads the version and writes
+//! with it; the write fails if another write came in between, and the client backs off and reads
+//! again. Every network hop takes |Normal(10, 2)| milliseconds. The metrics are the number of
+//! writes and the time of the last response.
 //!
-//! Why one event per call and not four: of the four hops only the write changes anything. A read
-//! at time r carries the version of the last commit before r, so a write with that version is
-//! accepted exactly if no commit came after r. The row therefore keeps the time of its last
-//! commit instead of a number, and the read needs no event of its own. Every hop is still drawn.
+//! Why one event per call and not four: of the four hops only the write changes anything. A read at
+//! time r returns the version of the last commit before r, so a write with that version succeeds
+//! exactly if no commit came after r. The row therefore keeps the time of its last commit instead
+//! of a version, and the read needs no event. Every hop is still drawn.
 
 use core::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::event_queue::EventQueue;
 use crate::outcome::{Axis, MetricTallies, Plot, PlotLine, ScenarioOutcome};
 use crate::trace::TraceHash;
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 const MILLI: f64 = 1e6;
 /// Mean time of a network hop, in nanoseconds.
 const HOP_MEAN: f64 = 10.0 * MILLI;
@@ -32,28 +33,28 @@ const BASE: Duration = Duration::from_millis(5);
 /// Cap of the backoff.
 const CAP: Duration = Duration::from_secs(2);
 
-/// A column of the table.
+/// A backoff strategy: a column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Again at once.
+    /// Retry at once.
     None,
     /// Exponential backoff without jitter.
     Exponential,
-    /// Half of it fixed, half drawn.
+    /// Half of the backoff fixed, half random.
     Equal,
-    /// All of it drawn.
+    /// The whole backoff random.
     Full,
-    /// Drawn between the base and three times the last wait.
+    /// Random between the base and three times the previous delay.
     Decorrelated,
 }
 
 impl Strategy {
-    /// All columns, in the order of the table.
+    /// All strategies, in the order of the table.
     pub const ALL: [Strategy; 5] =
         [Strategy::None, Strategy::Exponential, Strategy::Equal, Strategy::Full, Strategy::Decorrelated];
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,7 +80,7 @@ impl Strategy {
     }
 }
 
-/// The table, or a part of it.
+/// The contention table, or a part of it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Contention {
@@ -95,7 +96,8 @@ fn all() -> Vec<Strategy> {
 }
 
 impl Contention {
-    /// Fills the outcome. Every cell has its own generator: leaving one out changes no other.
+    /// Runs all cells. Every cell has its own random generator, so leaving one out changes no
+    /// other.
     pub fn run(&self, seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
         let mut occ = ContendedRow::default();
         let mut plots = ["calls", "time_ms"].map(|metric| Plot {
@@ -139,15 +141,15 @@ impl Contention {
 /// One client under optimistic concurrency control.
 #[derive(Clone, Copy)]
 struct OccWriter {
-    /// When its read reached the row, in nanoseconds.
+    /// The time at which its read reached the row, in nanoseconds.
     read_at: u64,
-    /// Writes that were lost.
+    /// The number of failed writes.
     attempt: u32,
     /// Last backoff delay, in nanoseconds.
     previous: u64,
 }
 
-/// What one trial gave.
+/// The result of one trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// The number of writes.
@@ -156,7 +158,7 @@ pub struct Trial {
     pub time_ms: f64,
 }
 
-/// The row and its clients; memory is kept from trial to trial.
+/// The row and its clients; memory is reused between trials.
 #[derive(Default)]
 pub struct ContendedRow {
     queue: EventQueue<u32>,
@@ -169,7 +171,7 @@ pub struct ContendedRow {
 }
 
 impl ContendedRow {
-    /// One trial: `n` clients until all have written.
+    /// Runs one trial: `n` clients until all have written.
     pub fn trial(&mut self, n: u32, backoff: &Backoff, chance: &mut Rng) -> Trial {
         self.queue.reset();
         self.clients.clear();

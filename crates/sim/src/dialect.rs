@@ -1,13 +1,12 @@
-//! How a simulated server tells its limit.
+//! The rate-limit headers of a simulated server.
 //!
-//! The simulator and the misbehaving HTTP server know a limit as an [`AdvertisedQuota`]. A
-//! [`Dialect`] writes it as headers the way real services do, rounding and leaving out what they
-//! round and leave out, and [`tidegate_core::hint::read`] has to make sense of it: what we
-//! simulate goes through the parsers that ship.
+//! The simulator and the chaos server represent a limit as an [`AdvertisedQuota`]. A [`Dialect`]
+//! formats it as headers the way real services do, with the same rounding and omissions, and
+//! [`tidegate_core::hint::read`] has to parse it: simulated headers go through the shipped parsers.
 //!
-//! Servers round waits up, so a client that obeys is never early. Dialects that need the clock
-//! send the Date header too, as every HTTP server does. The wall clock of a simulation must be
-//! later than 2001, or its epochs will look like deltas.
+//! Servers round waits up, so a client that obeys is never early. Dialects with absolute times also
+//! send the Date header, as every HTTP server does. The wall clock of a simulation must be later
+//! than 2001, or its epochs will look like deltas.
 
 use core::fmt;
 use core::str::FromStr;
@@ -19,28 +18,28 @@ use tidegate_core::hint::{HintProfile, TimeUnit, date};
 
 use tidegate_core::suggest::question;
 
-/// A limit as the server itself knows it, at the moment of the answer.
+/// A limit as the server knows it, at the time of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdvertisedQuota {
-    /// Calls per window.
+    /// The number of calls per window.
     pub limit: u64,
-    /// Length of the window.
+    /// The length of the window.
     pub window: Duration,
-    /// Calls left.
+    /// The number of calls left in the window.
     pub remaining: u64,
     /// The time until the quota is restored.
     pub reset: Duration,
-    /// The wait that the server asks for, if it asks.
+    /// The wait that the server asks for, if any.
     pub retry_after: Option<Duration>,
-    /// Whether this answer refuses the call. Only then is a wait sent.
+    /// Whether this response refuses the call. Only then is a wait sent.
     pub throttled: bool,
 }
 
-/// The headers of a server.
+/// The header format of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
-    /// No hint at all.
+    /// No headers.
     #[default]
     None,
     /// `Retry-After: 2`.
@@ -67,19 +66,19 @@ pub enum Dialect {
     XRatelimitDelta,
     /// `X-Rate-Limit-*`, the reset as seconds from now.
     XRateLimit,
-    /// As GitHub: lower case, used and resource besides, reset as epoch seconds.
+    /// As GitHub: lower case, with used and resource, reset as epoch seconds.
     Github,
     /// As OpenAI: requests and tokens, reset as a duration, retry-after-ms.
     Openai,
-    /// As Mapbox: interval, limit and reset; what is left is not told, and no wait.
+    /// As Mapbox: interval, limit and reset; no remaining calls and no wait.
     Mapbox,
-    /// As Esri: usage and maximum per minute, no reset and no wait.
+    /// As Esri: usage and maximum per minute; no reset and no wait.
     Esri,
-    /// As the control-flow module of GeoServer: reset as epoch seconds, no wait.
+    /// As the control-flow module of GeoServer: reset as epoch seconds; no wait.
     Geoserver,
-    /// As Kong: the oldest IETF form, and the same once more per scope.
+    /// As Kong: the oldest IETF form, and the same again per scope.
     Kong,
-    /// As Pelias: what is left per scope, no reset.
+    /// As Pelias: the remaining calls per scope; no reset.
     Pelias,
     /// As Discord: reset as a delta in milliseconds beside the epoch.
     Discord,
@@ -139,14 +138,14 @@ impl Dialect {
         }
     }
 
-    /// How a client must be set up to understand it.
+    /// The profile with which a client can parse it.
     #[must_use]
     pub fn profile(self) -> HintProfile {
         let unit = if self == Dialect::SentinelHub { TimeUnit::Milliseconds } else { TimeUnit::Seconds };
         HintProfile { retry_after_unit: unit, ..HintProfile::default() }
     }
 
-    /// Whether it speaks of the quota, and not of a wait alone.
+    /// Whether it sends the quota, not only a wait.
     #[must_use]
     pub const fn tells_quota(self) -> bool {
         !matches!(
@@ -160,7 +159,7 @@ impl Dialect {
         )
     }
 
-    /// Appends the headers of an answer sent at `wall`.
+    /// Appends the headers of a response sent at `wall`.
     pub fn emit(self, quota: &AdvertisedQuota, wall: Wall, out: &mut Vec<(&'static str, String)>) {
         let AdvertisedQuota { limit, remaining, .. } = *quota;
         let (window, reset) = (whole_seconds(quota.window), whole_seconds(quota.reset));
@@ -271,7 +270,7 @@ impl Dialect {
         }
     }
 
-    /// Whether the wait comes as plain Retry-After.
+    /// Whether the wait is sent as plain Retry-After.
     pub(crate) const fn asks_in_seconds(self) -> bool {
         match self {
             Dialect::None
@@ -336,7 +335,7 @@ fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// The whole second that is not before `span` after `wall`.
+/// The first whole second that is not before `span` after `wall`.
 fn epoch_after(wall: Wall, span: Duration) -> i64 {
     let ms = wall.millis().saturating_add(i64::try_from(whole_ms(span)).unwrap_or(i64::MAX));
     ms.div_euclid(1000).saturating_add(i64::from(ms.rem_euclid(1000) > 0))
@@ -361,7 +360,7 @@ fn go_duration(span: Duration) -> String {
     }
 }
 
-/// The scope whose length the window has, or the next shorter one.
+/// The scope with the length of the window, or the next shorter one.
 const fn scope_names(window_seconds: u64) -> (&'static str, &'static str) {
     match window_seconds {
         0..60 => ("X-RateLimit-Limit-Second", "X-RateLimit-Remaining-Second"),

@@ -1,8 +1,8 @@
 //! Random distributions: normal, exponential, and durations drawn from them.
 //!
-//! The functions under the curve come from `libm`, not from the operating system, so that a seed
-//! gives the same trace on every machine. The normal distribution is drawn by a ziggurat of 256
-//! equal areas: 98.8 % of the draws cost one random word, one multiplication and one comparison.
+//! The mathematical functions come from `libm`, not from the operating system, so that a seed gives
+//! the same trace on every machine. Normal draws use a ziggurat of 256 equal areas: 98.8 % of them
+//! cost one random word, one multiplication and one comparison.
 
 use core::time::Duration;
 use std::sync::LazyLock;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Chance;
 use tidegate_core::time::seconds;
 
-/// Layers of the ziggurat.
+/// The number of layers of the ziggurat.
 const LAYERS: usize = 256;
-/// Where the tail begins, in standard deviations, for 256 layers.
+/// The start of the tail, in standard deviations, for 256 layers.
 const TAIL: f64 = 3.654_152_885_361_009;
-/// Area of every layer, for 256 layers.
+/// The area of every layer, for 256 layers.
 const AREA: f64 = 0.004_928_673_233_99;
 
 /// The right edges of the layers and the heights of the curve there.
@@ -41,7 +41,7 @@ static ZIGGURAT: LazyLock<Ziggurat> = LazyLock::new(|| {
     Ziggurat { x, y }
 });
 
-/// A source of standard normal draws. Holds the table, so that a loop looks it up once.
+/// A generator of standard normal draws. It holds the table, so that a loop looks it up once.
 #[derive(Clone, Copy)]
 pub struct Normal(&'static Ziggurat);
 
@@ -64,12 +64,12 @@ impl Normal {
         Normal(&ZIGGURAT)
     }
 
-    /// One draw.
+    /// Draws a value.
     #[inline]
     pub fn draw(self, chance: &mut impl Chance) -> f64 {
         let bits = chance.bits();
         let layer = bits as usize & (LAYERS - 1);
-        // 55 bits above the layer: sign and magnitude at once.
+        // 55 bits above the layer: sign and magnitude in one.
         let x = ((bits as i64) >> 8) as f64 * (1.0 / (1u64 << 55) as f64) * self.0.x[layer];
         if x.abs() < self.0.x[layer + 1] { x } else { self.rare(layer, x, chance) }
     }
@@ -96,11 +96,11 @@ pub fn exponential(mean: f64, chance: &mut impl Chance) -> f64 {
     -mean * libm::log(1.0 - chance.unit())
 }
 
-/// A span of time that may be random, in seconds.
+/// A duration in seconds, fixed or random.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RandomDuration {
-    /// Always the same.
+    /// Always this duration.
     Constant(f64),
     /// The absolute value of a normal draw.
     Normal {
@@ -120,7 +120,7 @@ impl Default for RandomDuration {
 }
 
 impl RandomDuration {
-    /// One draw.
+    /// Draws a duration.
     pub fn draw(&self, chance: &mut impl Chance) -> Duration {
         seconds(match *self {
             RandomDuration::Constant(s) => s,

@@ -1,10 +1,10 @@
-//! Why a world cannot be built, and why a name is not known.
+//! Errors of worlds and of names.
 
 use std::fmt;
 
 use tidegate_core::suggest::question;
 
-/// A section of a scenario that describes no possible world.
+/// Why a section of a scenario is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldError {
     /// The case, if the world has several.
@@ -30,7 +30,7 @@ impl fmt::Display for WorldError {
 
 impl std::error::Error for WorldError {}
 
-/// A name that stands for nothing here.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownNameError {
     /// What it should name: `policy` or `limiter`.

@@ -1,41 +1,41 @@
-//! The queue of coming events: earliest first, and first come first served at one instant.
+//! The queue of future events: earliest first, and first in, first out at the same time.
 //!
-//! Why not a binary heap: simulated time never runs backwards, and a heap cannot use that. This
-//! is a radix heap with digits of six bits: an event waits in the slot of the highest digit in
-//! which its time differs from the present. Only when the present reaches that slot are its
-//! events spread over finer slots. Every step is an append to a vector, so a million waiting
-//! events cost sequential memory traffic and not a cache miss per comparison.
+//! Why not a binary heap: simulated time never goes backwards, and a heap cannot use that. This is
+//! a radix heap with digits of six bits: an event waits in the slot of the highest digit in which
+//! its time differs from the present. When the present reaches that slot, its events are
+//! distributed to finer slots. Every step is an append to a vector, so a million waiting events
+//! cost sequential memory accesses, not a cache miss per comparison.
 //!
-//! Why the order is first come first served without a sequence number: two events of the same
-//! time always share a slot (the slot depends only on the time and the present, and the present
-//! cannot enter a slot without emptying it), and every move keeps the order of a slot.
+//! Why the order is first in, first out without a sequence number: two events of the same time
+//! always share a slot (the slot depends only on the time and the present, and the present cannot
+//! enter a slot without emptying it), and every move keeps the order within a slot.
 
 use core::mem;
 
-/// Bits of a digit.
+/// The number of bits of a digit.
 const BITS: u32 = 6;
-/// Slots of a level, one per digit.
+/// The number of slots of a level, one per digit.
 const SLOTS: usize = 1 << BITS;
-/// Levels: digits of a 64-bit time.
+/// The number of levels: the digits of a 64-bit time.
 const LEVELS: usize = 11;
 /// A slot's vector with a larger capacity than this, in events, is freed once it is empty.
 const KEEP: usize = 1 << 12;
 
-/// A monotone queue of `(time, event)`.
+/// A monotone priority queue of `(time, event)`.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     /// The present, in nanoseconds.
     now: u64,
-    /// Events waiting.
+    /// The number of waiting events.
     len: usize,
-    /// Events of the present instant, next one last.
+    /// The events of the present time, the next one last.
     due: Vec<E>,
-    /// Which slots of a level hold something.
+    /// The bit set of occupied slots, per level.
     full: [u64; LEVELS],
-    /// Which levels hold something.
+    /// The bit set of occupied levels.
     levels: u32,
     slots: Vec<Vec<(u64, E)>>,
-    /// Lent to a slot while it is spread, so that no vector is allocated twice.
+    /// Swapped with a slot while it is distributed, so that no vector is allocated twice.
     spare: Vec<(u64, E)>,
 }
 
@@ -53,7 +53,7 @@ impl<E: Copy> EventQueue<E> {
         EventQueue { now: 0, len: 0, due: Vec::new(), full: [0; LEVELS], levels: 0, slots, spare: Vec::new() }
     }
 
-    /// Empties the queue and goes back to time 0; keeps the memory.
+    /// Empties the queue and returns to time 0; keeps the memory.
     pub fn reset(&mut self) {
         if self.len > 0 {
             self.slots.iter_mut().for_each(Vec::clear);
@@ -68,19 +68,19 @@ impl<E: Copy> EventQueue<E> {
         self.now
     }
 
-    /// How many events wait.
+    /// The number of waiting events.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether no event waits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an event. A time that has passed means now.
+    /// Adds an event. A time in the past means now.
     #[inline]
     pub fn push(&mut self, at: u64, event: E) {
         self.len += 1;
@@ -124,7 +124,8 @@ impl<E: Copy> EventQueue<E> {
         Some((self.now, event))
     }
 
-    /// Moves the present to the earliest event of a slot and the others of the slot to finer ones.
+    /// Advances the present to the earliest event of a slot and distributes the others to finer
+    /// slots.
     fn spread(&mut self, index: usize) {
         let mut events = mem::replace(&mut self.slots[index], mem::take(&mut self.spare));
         let first = events.iter().map(|&(at, _)| at).min().unwrap_or(self.now);

@@ -6,8 +6,9 @@
 
 use tidegate_core::{Chance, Rng};
 
-use crate::drain::{DrainWorld, ServerHints};
-use crate::server::ServerLimit;
+use crate::drain::pause::{PauseOf, Pauses};
+use crate::drain::{DrainWorld, RefusalForm, ServerHints};
+use crate::server::{LeakyBucketSpec, ServerLimit, StickTableSpec};
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,16 @@ pub enum ServerFamily {
     Steps,
     /// A rate per second and a quota per minute.
     Combined,
+    /// Leaky buckets of nginx, with and without burst and delay; refuse with 429 or 503.
+    Leaky,
+    /// Request rates of HAProxy's stick tables, which count refused calls too.
+    StickTable,
+    /// The same with a tarpit: a refusal comes after some seconds, as 429 or 500.
+    Tarpit,
+    /// Token buckets and limits on calls at once that refuse with 503.
+    Unavailable,
+    /// Token buckets while the client, the server or both stand still now and then.
+    Paused,
 }
 
 impl ServerFamily {
@@ -41,6 +52,15 @@ impl ServerFamily {
         ServerFamily::Concurrent,
         ServerFamily::Steps,
         ServerFamily::Combined,
+    ];
+
+    /// Families of what real proxies and machines do. They tell nothing.
+    pub const REAL: [ServerFamily; 5] = [
+        ServerFamily::Leaky,
+        ServerFamily::StickTable,
+        ServerFamily::Tarpit,
+        ServerFamily::Unavailable,
+        ServerFamily::Paused,
     ];
 
     /// World number `n` of this family under `seed`.
@@ -65,7 +85,27 @@ impl ServerFamily {
         // Long enough to learn: at least ten bursts, twenty seconds and a thousand requests.
         let least = (10.0 * burst).max(20.0 * rate).max(1000.0);
         let requests = log(rng, least, (least * 5.0).max(20_000.0)).min(50_000.0).max(least) as u64;
-        DrainWorld { limit, requests, workers, rtt, service, jitter, tells }
+        let tells = if ServerFamily::REAL.contains(&self) { ServerHints::Nothing } else { tells };
+        let (refusal, pauses) = self.behaviour(rng);
+        DrainWorld { limit, requests, workers, rtt, service, jitter, tells, refusal, pauses }
+    }
+
+    /// How it refuses, and who is paused.
+    fn behaviour(self, rng: &mut Rng) -> (RefusalForm, Option<Pauses>) {
+        let at_once = RefusalForm::at_once;
+        match self {
+            ServerFamily::Leaky => (at_once(pick(rng, &[429, 503])), None),
+            ServerFamily::Tarpit => {
+                let status = pick(rng, &[429, 500]);
+                (RefusalForm { status, after_seconds: pick(rng, &[1.0, 3.0, 10.0]) }, None)
+            }
+            ServerFamily::Unavailable => (at_once(503), None),
+            ServerFamily::Paused => {
+                let of = pick(rng, &[PauseOf::Client, PauseOf::Server, PauseOf::Both]);
+                (RefusalForm::default(), Some(Pauses::usual(of)))
+            }
+            _ => (RefusalForm::default(), None),
+        }
     }
 
     /// A limit, its rate and its burst.
@@ -76,7 +116,23 @@ impl ServerFamily {
         let calls = (rate * window).clamp(5.0, 1500.0).round();
         let phase = -window * rng.unit();
         match self {
-            ServerFamily::Bucket => (ServerLimit::TokenBucket { rate, burst }, rate, burst),
+            ServerFamily::Bucket | ServerFamily::Paused => {
+                (ServerLimit::TokenBucket { rate, burst }, rate, burst)
+            }
+            ServerFamily::Leaky => {
+                let (rate, burst) = (rate.round(), pick(rng, &[0, 0, 5, 20, 100]));
+                let delay = pick(rng, &[None, None, Some(0), Some(burst / 2)]);
+                (ServerLimit::LeakyBucket(LeakyBucketSpec { rate, burst, delay }), rate, burst as f64 + 1.0)
+            }
+            ServerFamily::StickTable | ServerFamily::Tarpit => {
+                let window = pick(rng, &[1.0, 1.0, 10.0, 60.0]);
+                let limit = (rate * window).clamp(5.0, 3000.0).round();
+                let spec = StickTableSpec { limit: limit as u64, window };
+                (ServerLimit::StickTable(spec), limit / window, limit)
+            }
+            ServerFamily::Unavailable if rng.unit() < 0.5 => {
+                (ServerLimit::TokenBucket { rate, burst }, rate, burst)
+            }
             ServerFamily::Tiny => (ServerLimit::TokenBucket { rate, burst: 1.0 }, rate, 1.0),
             ServerFamily::Fixed => {
                 (ServerLimit::FixedWindow { limit: calls as u64, window, phase }, calls / window, calls)
@@ -87,7 +143,7 @@ impl ServerFamily {
             ServerFamily::Counter => {
                 (ServerLimit::SlidingCounter { limit: calls as u64, window, phase }, calls / window, calls)
             }
-            ServerFamily::Concurrent => {
+            ServerFamily::Concurrent | ServerFamily::Unavailable => {
                 let limit =
                     pick::<usize>(rng, &[2, 4, 8, 16, 32]).min((most * service * 0.8) as usize).max(1);
                 (ServerLimit::Concurrency { limit }, limit as f64 / service, 1.0)

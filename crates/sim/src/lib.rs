@@ -1,9 +1,9 @@
-//! Drives [`tidegate_core`] in virtual time, with a seed.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`scenario`] file names a question: the [`contention`] table, a [`world`] of clients and
-//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`] shows.
-//! Below lie the [`event_queue`], the [`distribution`]s and the [`trace`] hash that says whether two runs
-//! were the same.
+//! A [`scenario`] file selects an experiment: the [`contention`] table, a [`world`] of clients and
+//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`]
+//! formats. Underneath are the [`event_queue`], the [`distribution`]s and the [`trace`] hash, which
+//! tells whether two runs were identical.
 #![forbid(unsafe_code)]
 
 pub mod compare;
@@ -16,6 +16,7 @@ pub mod event_queue;
 pub mod family;
 pub mod limiter;
 pub mod outcome;
+pub mod real_limiter;
 pub mod report;
 pub mod rival;
 pub mod scenario;

@@ -1,14 +1,15 @@
-//! The limiter's table: servers down, what they tell across.
+//! The table of the limiter: servers down, the hints that they send across.
 //!
-//! Each cell is one drain ([`crate::drain`]): utilisation, which is the physically earliest finish
-//! over ours, and the share of calls that were refused. The rivals of [`crate::rival`] drain the
-//! same worlds. The servers stand in `scenarios/limiter.yaml`, which the tests, the benchmark and
+//! Each cell is one drain ([`crate::drain`]): the utilisation, which is the earliest possible
+//! finish divided by ours, and the share of refused calls. The limiters of [`crate::rival`] drain
+//! the same worlds. The servers are in `scenarios/limiter.yaml`, which the tests, the benchmark and
 //! the command all read.
 
 use serde::Deserialize;
 use tidegate_core::limit::{LimitConfig, Limiter};
 
-use crate::drain::{self, DrainWorld, QuotaHeaders, ServerHints, drain};
+use crate::drain::pause::Pauses;
+use crate::drain::{self, DrainWorld, QuotaHeaders, RefusalForm, ServerHints, drain};
 use crate::outcome::{MetricTallies, ScenarioOutcome};
 use crate::rival::Rival;
 use crate::server::ServerLimit;
@@ -19,7 +20,7 @@ use crate::world::limit::ServerLimitSpec;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct LimiterSpec {
-    /// Most requests in flight; 64 by default.
+    /// The most requests in flight; 64 by default.
     #[serde(default = "workers")]
     pub workers: u32,
     /// The network paths to the servers.
@@ -57,18 +58,24 @@ pub struct ThrottledSpec {
     pub requests: u64,
     /// Its limit; none by default.
     pub limit: Option<ServerLimitSpec>,
+    /// How it refuses; 429 at once by default.
+    #[serde(default)]
+    pub refusal: RefusalForm,
+    /// The pauses of the client or the server; none by default.
+    #[serde(default)]
+    pub pauses: Option<Pauses>,
 }
 
-/// A column of the table: the hints that a server sends, and what Tidegate must then reach.
+/// A column of the table: the hints that a server sends, and the results required of Tidegate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HintColumn {
     /// The column's name.
     pub name: &'static str,
     /// The hints that the server sends.
     pub tells: ServerHints,
-    /// Least utilisation, in per cent.
+    /// The lowest acceptable utilisation, in per cent.
     pub utilisation: f64,
-    /// Most refused calls, in per cent.
+    /// The highest acceptable share of refused calls, in per cent.
     pub refused: f64,
 }
 
@@ -98,7 +105,7 @@ pub fn drain_shipped(world: &DrainWorld, seed: u64) -> drain::DrainOutcome {
 }
 
 impl LimiterSpec {
-    /// What is wrong with it, if anything.
+    /// The reason why it is invalid, if it is.
     #[must_use]
     pub fn flaw(&self) -> Option<String> {
         let way = |w: &WaySpec| {
@@ -115,13 +122,17 @@ impl LimiterSpec {
         self.servers.iter().find_map(|server| {
             let flaw = match &server.limit {
                 _ if server.requests == 0 => Some("`requests` must be at least 1"),
-                limit => limit.as_ref().and_then(ServerLimitSpec::flaw),
+                limit => limit
+                    .as_ref()
+                    .and_then(ServerLimitSpec::flaw)
+                    .or_else(|| server.refusal.flaw())
+                    .or_else(|| server.pauses.as_ref().and_then(Pauses::flaw)),
             };
             flaw.map(|flaw| format!("server {}: {flaw}", server.name))
         })
     }
 
-    /// The rows: every server over every way, by name, telling nothing.
+    /// The rows: every server over every network path, by name, without hints.
     #[must_use]
     pub fn worlds(&self) -> Vec<(String, DrainWorld)> {
         let row = |way: &WaySpec, server: &ThrottledSpec| {
@@ -133,13 +144,15 @@ impl LimiterSpec {
                 service: way.service,
                 jitter: way.jitter,
                 tells: ServerHints::Nothing,
+                refusal: server.refusal,
+                pauses: server.pauses,
             };
             (format!("{}, {}", server.name, way.name), world)
         };
         self.ways.iter().flat_map(|way| self.servers.iter().map(move |server| row(way, server))).collect()
     }
 
-    /// Runs the shipped limiter; cases are called `told/server, way`.
+    /// Runs the shipped limiter; cases are called `hints/server, path`.
     pub fn run(&self, seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
         for (row, world) in self.worlds() {
             for told in HINT_COLUMNS {
@@ -150,7 +163,7 @@ impl LimiterSpec {
         }
     }
 
-    /// Runs the rivals; cases are called `rival/server, way`.
+    /// Runs the rivals; cases are called `rival/server, path`.
     pub fn compare(&self, rivals: &[Rival], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
         for rival in rivals {
             for (row, world) in self.worlds() {
@@ -174,7 +187,7 @@ fn case(
         ledger.add("utilisation", out.utilisation());
         ledger.add("refused", out.refused_percent());
         ledger.add("early", out.early as f64);
-        // A call arrives and returns.
+        // Two events per call: its arrival and its response.
         outcome.events += 2 * out.calls;
         let mut trace = TraceHash::default();
         trace.note((out.finish * 1e9) as u64, out.calls);

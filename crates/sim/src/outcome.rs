@@ -1,6 +1,6 @@
-//! What a run of a scenario gave: numbers, curves and kept or broken promises.
+//! The outcome of a scenario: metrics, plots and checked expectations.
 //!
-//! The reports know only this type; a new kind of scenario needs no new report.
+//! Reports depend only on this type, so a new kind of scenario needs no new report.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::stats::{TrialSummary, TrialTally};
 pub struct ScenarioOutcome {
     /// The name of the scenario.
     pub name: String,
-    /// The reason why it exists, in a sentence.
+    /// One sentence on why it exists.
     pub reason: String,
     /// The seed of the random generator.
     pub seed: u64,
@@ -35,7 +35,7 @@ fn hex<S: serde::Serializer>(hash: &u64, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(&format_args!("{hash:016x}"))
 }
 
-/// One case: the same question under one set of parameters.
+/// One case: the same experiment with one set of parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Case {
     /// Its name within the scenario.
@@ -44,7 +44,7 @@ pub struct Case {
     pub metrics: Vec<CaseMetric>,
 }
 
-/// One number of one case.
+/// One metric of one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseMetric {
     /// Its name.
@@ -62,12 +62,12 @@ impl Case {
     }
 }
 
-/// Collects the metrics of a case over its trials. Metrics keep the order of their first mention.
+/// Collects the metrics of a case over its trials, in the order of their first use.
 #[derive(Clone, Debug, Default)]
 pub struct MetricTallies(Vec<(&'static str, TrialTally)>);
 
 impl MetricTallies {
-    /// Adds one trial's value.
+    /// Adds the value of one trial.
     pub fn add(&mut self, metric: &'static str, value: f64) {
         match self.0.iter_mut().find(|(name, _)| *name == metric) {
             Some((_, tally)) => tally.add(value),
@@ -79,7 +79,7 @@ impl MetricTallies {
         }
     }
 
-    /// The finished case.
+    /// The case with its summarized metrics.
     #[must_use]
     pub fn case(&self, name: String) -> Case {
         let metrics = self.0.iter().map(|(name, tally)| CaseMetric { name, value: tally.summary() });
@@ -87,7 +87,7 @@ impl MetricTallies {
     }
 }
 
-/// A picture: some lines over one axis.
+/// A plot: lines over one axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
     /// The title.
@@ -132,12 +132,13 @@ pub struct PlotLine {
     pub points: Vec<(f64, f64)>,
 }
 
-/// As many lines as one picture can tell apart.
+/// The most lines that can be told apart in one plot.
 pub const LINES_MAX: usize = 6;
 
 impl ScenarioOutcome {
-    /// Leaves in the pictures the lines of the `wanted` cases, under whatever policy they ran; without any the first six.
-    /// Of cases called `a/b` the six have the same `b`, so that they can be compared.
+    /// Keeps the lines of the `wanted` cases, under whatever policy they ran; if there are none,
+    /// the first six. For cases called `a/b`, the six have the same `b`, so that they can be
+    /// compared.
     pub fn choose_lines(&mut self, wanted: &[String]) {
         for plot in &mut self.plots {
             let all = plot.lines.len();
@@ -161,13 +162,13 @@ impl ScenarioOutcome {
         }
     }
 
-    /// Whether every promise held.
+    /// Whether all expectations held.
     #[must_use]
     pub fn held(&self) -> bool {
         self.checks.iter().all(|c| c.held)
     }
 
-    /// Compares the cases with the promises.
+    /// Checks the expectations.
     pub fn check(&mut self, expectations: &Expectations) {
         for (case_name, metrics) in expectations {
             let case = self.cases.iter().find(|c| c.name == *case_name);

@@ -1,8 +1,8 @@
-//! Means with their standard errors, one pass, numerically stable (Welford).
+//! Means with standard errors in one numerically stable pass (Welford).
 
 use serde::Serialize;
 
-/// What is known about a number after several trials.
+/// Summary statistics of a value over several trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrialSummary {
     /// The number of trials.
@@ -17,10 +17,10 @@ pub struct TrialSummary {
     pub max: f64,
 }
 
-/// Collects one number per trial.
+/// Collects one value per trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialTally {
-    /// Trials.
+    /// The number of trials.
     n: u64,
     mean: f64,
     /// Sum of the squared deviations from the mean.
@@ -36,7 +36,7 @@ impl Default for TrialTally {
 }
 
 impl TrialTally {
-    /// Takes one trial in.
+    /// Adds the value of one trial.
     pub fn add(&mut self, x: f64) {
         self.n += 1;
         let off = x - self.mean;

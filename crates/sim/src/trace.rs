@@ -1,8 +1,7 @@
-//! One number that stands for a whole run.
+//! A hash over all events of a run.
 //!
-//! Every event goes into a running hash, in order. Two runs with equal hashes took the same
-//! steps; a run that depends on anything but its seed shows up as a changed number. The hash is
-//! for comparing runs, not for keeping secrets.
+//! Every event is hashed in order. Two runs with equal hashes took the same steps; a run that
+//! depends on anything but its seed shows up as a changed hash. The hash is not cryptographic.
 
 /// A running 64-bit hash over `(time, event)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Takes one event in.
+    /// Adds one event.
     #[inline]
     pub fn note(&mut self, at: u64, event: u64) {
         let mixed = (self.0 ^ at).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29) ^ event;

@@ -7,7 +7,7 @@ ESRI JSON has not. A date is a time at midnight there.
 import os
 
 import data
-from check import fetch
+from check import fetch, sync_changes
 from compare import Leniency
 from servers.process import Process, free_port
 
@@ -45,8 +45,17 @@ def esri(*more):
         w, n, "points_4326", s.layer("points_4326"), ("--profile", "esri", *more), LENIENT, epsg=4326, remote="")
 
 
+def synced(s, w, n):
+    layer = "points_4326"
+    change = lambda features: s.change(layer, features)
+    restore = lambda: change(w.layers[layer])
+    # It guesses the types of fields from the first feature, so they must come from all pages.
+    sync_changes(w, n, layer, s.layer(layer), "esri", LENIENT, change, restore, {"spool": True}, remote="")
+
+
 CASES = {
     "ids": esri(),
     "offset": esri("--paging", "offset"),
     "geojson": esri("--body", "geojson"),
+    "sync": synced,
 }

@@ -12,7 +12,7 @@ What MapServer does, and a client has to live with (8.0, recorded from the answe
 """
 
 import data
-from check import fetch, pace, refused, run_twice
+from check import fetch, pace, refused, run_twice, sync_changes
 from compare import Leniency
 from servers.mapserver import DEGREES, Mapserver, from_geopackage
 
@@ -63,6 +63,14 @@ def twice(layer):
     return go
 
 
+def synced(layer):
+    def go(s, w, n):
+        change, restore = s.change(layer)
+        sync_changes(w, n, layer, s.gml.wfs, "geoserver-wfs", GML, change, restore)
+
+    return go
+
+
 def api(s, w, n):
     lenient = Leniency(blank=True, zone=True, places=6, null_geometry=False, digits=13, loose=True, up=True)
     return fetch(w, n, "points_3035", s.api.ogc, ("--profile", "ogcapi"), lenient, epsg=4326)
@@ -76,6 +84,7 @@ CASES = {
         w, n, "points_2154", s.capped.wfs, (*WFS, "--wfs-version", "1.1.0"), GML),
     "ogcapi": api,
     "run_twice": twice("points_3035"),
+    "sync": synced("points_3035"),
 }
 SLOW = {
     **{f"wfs2.gml.{layer}": gml2(layer) for layer in ("points_2154", "points_3035")},

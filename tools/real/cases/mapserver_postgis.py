@@ -5,7 +5,7 @@ must be refused.
 """
 
 import data
-from check import fetch, refused
+from check import fetch, refused, sync_changes
 from compare import Leniency
 from servers.mapserver import DEGREES, Mapserver, from_postgis
 
@@ -33,9 +33,23 @@ def gml(layer, *more):
     return lambda s, w, n: fetch(w, n, layer, s.server.wfs, (*WFS, *more), GML)
 
 
+def synced(version):
+    def go(s, w, n):
+        layer = "polygons_25832"
+        change = lambda features: data.write_postgis(w.database.url, {layer: features})
+        restore = lambda: change(w.layers[layer])
+        # It declares `flag` as an integer and sends words, so the fields must come from all pages.
+        source = {"paging": {"version": version}, "spool": True}
+        sync_changes(w, n, layer, s.server.wfs, "geoserver-wfs", GML, change, restore, source)
+
+    return go
+
+
 CASES = {
     **{f"wfs2.{layer}": gml(layer) for layer in data.LAYERS},
     "wfs1.points_4326": gml("points_4326", "--wfs-version", "1.1.0"),
+    "wfs2.sync": synced("2.0.0"),
+    "wfs1.sync": synced("1.1.0"),
     "wfs2.small_pages": gml("points_2154", "--page-size", "700"),
     "ogcapi.loop": lambda s, w, n: refused(
         w, n, "points_2154", s.api.ogc, ("--profile", "ogcapi"), "PAGE_LOOP"),

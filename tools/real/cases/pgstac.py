@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import data
+from check import manifest
 from compare import read_geopackage
 from servers.postgres import Database
 from servers.process import Process
@@ -50,15 +51,20 @@ class Suite:
                "POSTGRES_DBNAME": self.database.name, "POSTGRES_HOST": parts.hostname, "USE_API_HYDRATE": "false"}
         tool = os.path.join(os.path.dirname(sys.executable), "pypgstac")
         run = lambda *a: subprocess.run([tool, *a], check=True, env=dict(os.environ, **env), capture_output=True)
+
+        def load(name, rows, method="insert"):
+            path = os.path.join(folder, f"{name}.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+            run("load", name, path, "--method", method)
+
+        self.load = load
         run("migrate")
         collection = {"type": "Collection", "id": "real", "stac_version": "1.0.0", "description": "real",
                       "license": "none", "links": [], "extent": {"spatial": {"bbox": [[-180, -90, 180, 90]]},
                                                                  "temporal": {"interval": [[None, None]]}}}
-        for name, rows in (("collections", [collection]), ("items", [item(f) for f in self.features])):
-            path = os.path.join(folder, f"{name}.json")
-            with open(path, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-            run("load", name, path, "--method", "insert")
+        load("collections", [collection])
+        load("items", [item(f) for f in self.features])
         uvicorn = os.path.join(os.path.dirname(sys.executable), "uvicorn")
         command = [uvicorn, "--factory", "stac_fastapi.pgstac.app:create_app", "--host", "127.0.0.1", "--port", "{port}",
                    "--log-level", "warning"]
@@ -101,4 +107,25 @@ def items(*more):
     return go
 
 
-CASES = {"items": items(), "small_pages": items("--page-size", "100")}
+def changes(s, w, name):
+    """The second run asks only for items from the highest `datetime` on."""
+    place = w.place(name)
+    sink = {"file": "copy.gpkg", "key": ["id"], "mode": "sync"}
+    source = {"since": {"field": "datetime", "overlap_seconds": 0}}
+    path = manifest(place, name, s.url, "stac", "real", sink, source)
+    run = lambda: tidegate("run", path, "--format", "json", cwd=place).ok().result
+    first = run()
+    if first["inserted"] != len(s.features):
+        raise Failed(f"{first['inserted']} of {len(s.features)} items")
+    changed = [item(f) for f in s.features if f.id % 50 == 0]
+    for row in changed:
+        row["properties"].update(datetime="2026-01-01T00:00:00Z", name="changed")
+    s.load("items", changed, "upsert")
+    second = run()
+    # The item with the highest time of the first run comes once more.
+    if second["updated"] != len(changed) or not len(changed) <= second["read"] <= len(changed) + 2:
+        raise Failed(f"{len(changed)} items have changed: {second}")
+
+
+# The last case changes the catalogue.
+CASES = {"items": items(), "small_pages": items("--page-size", "100"), "changes": changes}

@@ -24,10 +24,18 @@ LENIENT = Leniency(zone=True, digits=13, metres=6)
 OGC = ("--profile", "ogcapi")
 
 
-def collection(name, provider):
+def extent(layer):
+    """Where a layer is, in degrees: what its owner would declare."""
+    from pyproj import Transformer
+
+    epsg, _, *box = data.LAYERS[layer]
+    return [round(n, 1) for n in Transformer.from_crs(epsg, 4326, always_xy=True).transform_bounds(*box)]
+
+
+def collection(name, provider, layer):
     return {
         "type": "collection", "title": name, "description": name, "keywords": ["real"], "links": [],
-        "extents": {"spatial": {"bbox": [-10, 40, 20, 60], "crs": "http://www.opengis.net/def/crs/OGC/1.3/CRS84"}},
+        "extents": {"spatial": {"bbox": extent(layer), "crs": "http://www.opengis.net/def/crs/OGC/1.3/CRS84"}},
         "providers": [provider],
     }
 
@@ -40,7 +48,7 @@ class Suite:
         self.change(world.layers["points_4326"])
         parts, resources = world.database.parts, {}
         resources["geojson"] = collection(
-            "geojson", {"type": "feature", "name": "GeoJSON", "data": self.geojson, "id_field": "id"})
+            "geojson", {"type": "feature", "name": "GeoJSON", "data": self.geojson, "id_field": "id"}, "points_4326")
         crs = lambda epsg: f"http://www.opengis.net/def/crs/EPSG/0/{epsg}"
         for name, (epsg, *_) in data.LAYERS.items():
             resources[name] = collection(name, {
@@ -49,7 +57,7 @@ class Suite:
                          "user": parts.username or "postgres", "password": "none", "search_path": ["public"]},
                 "crs": [crs(epsg), crs(4326), "http://www.opengis.net/def/crs/OGC/1.3/CRS84"],
                 "storage_crs": crs(epsg),
-            })
+            }, name)
         config = {
             "server": {
                 "bind": {"host": "127.0.0.1", "port": 0}, "url": "", "mimetype": "application/json; charset=UTF-8",

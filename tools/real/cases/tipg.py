@@ -4,7 +4,7 @@ import os
 import sys
 
 import data
-from check import fetch, run_twice
+from check import fetch, run_twice, sync_changes
 from compare import Leniency
 from servers.process import Process
 
@@ -42,8 +42,16 @@ def twice(s, w, n):
     return run_twice(w, n, layer, s.url, "ogcapi", LENIENT, change, restore, remote=f"public.{layer}", epsg=4326)
 
 
+def synced(s, w, n):
+    layer = "points_2154"
+    change = lambda features: data.write_postgis(w.database.url, {layer: features})
+    restore = lambda: change(w.layers[layer])
+    sync_changes(w, n, layer, s.url, "ogcapi", LENIENT, change, restore, remote=f"public.{layer}", epsg=4326)
+
+
 CASES = {
     **{layer: stored(layer) for layer in data.LAYERS},
     "small_pages": stored("points_4326", "--page-size", "250"),
     "run_twice": twice,
+    "sync": synced,
 }

@@ -1,4 +1,4 @@
-//! The batch geocoder of the US Census: a CSV goes in as a form upload, a CSV comes out.
+//! The batch geocoder of the US Census: a CSV is uploaded in a form, a CSV is returned.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub(super) fn answer(config: &Config, request: &ReceivedRequest) -> ResponseDraf
         let id = fields.first().map_or("", String::as_str);
         let address = fields.get(1..).unwrap_or_default().join(", ");
         let quoted = address.replace('"', "\"\"");
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match fate::row(config, world::subject(&address)) {
             RowFate::Good => {
                 let place = world::place(config.seed, &address);
@@ -42,7 +42,7 @@ pub(super) fn answer(config: &Config, request: &ReceivedRequest) -> ResponseDraf
     ResponseDraft::new(200, "text/csv", out).worked()
 }
 
-/// The file inside a multipart form, or the whole body when it is none.
+/// The file inside a multipart form, or the whole body if it is not one.
 fn upload<'a>(content_type: &str, body: &'a str) -> &'a str {
     let Some((_, boundary)) = content_type.split_once("boundary=") else { return body };
     let boundary = boundary.trim().trim_matches('"');
@@ -51,7 +51,7 @@ fn upload<'a>(content_type: &str, body: &'a str) -> &'a str {
     content.strip_suffix("\r\n--").unwrap_or(content)
 }
 
-/// The fields of a CSV line, with quotes undone.
+/// The unquoted fields of a CSV line.
 fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

@@ -1,4 +1,4 @@
-//! An ArcGIS FeatureServer: layer description and `query`, with the errors in a 200.
+//! An ArcGIS FeatureServer: layer description and `query`, with errors in a 200.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::{self, Parcel};
 
-/// Most object ids in one answer; they are the one thing here that has no pages.
+/// The most object ids in one response; they are not paged.
 const IDS_MAX: u64 = 5_000_000;
 
 pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
@@ -44,7 +44,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
     error(404, "Service not found")
 }
 
-/// A system that no table has, as old layers carry them: feet from nowhere.
+/// A coordinate reference system that no table contains, as some old layers have.
 const NOWHERE: &str = "PROJCS[\"Plant_Grid\",GEOGCS[\"GCS_Plant\",DATUM[\"D_Plant\",SPHEROID[\"Plant\",6378000.0,298.0]],\
     PRIMEM[\"Greenwich\",0.0],UNIT[\"Degree\",0.0174532925199433]],PROJECTION[\"Local\"],UNIT[\"Foot_US\",0.3048006096]]";
 
@@ -78,7 +78,7 @@ fn fields() -> Value {
     ])
 }
 
-/// Which features are asked for.
+/// The requested features.
 enum Wanted {
     Range(u64, u64),
     List(Vec<u64>),
@@ -141,7 +141,7 @@ fn query(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Option<Resp
     Some(ResponseDraft::new(200, "application/json", body).worked())
 }
 
-/// Reads `objectIds`, or the few forms of `where` that paging clients send.
+/// Parses `objectIds`, or the few forms of `where` that paging clients send.
 fn wanted(view: &LayerSnapshot, request: &ReceivedRequest) -> Option<Wanted> {
     let all = Wanted::Range(0, u64::MAX);
     let listed = |text: &str| -> Option<Wanted> {
@@ -215,7 +215,7 @@ fn json(parcels: &[Parcel], more: bool, nowhere: bool) -> String {
             parcel.area,
             parcel.updated_ms
         );
-        // Esri's outer rings run clockwise.
+        // Outer rings of Esri are clockwise.
         for (i, (lon, lat)) in parcel.ring().into_iter().rev().enumerate() {
             let _ = write!(out, "{}[{},{}]", if i > 0 { "," } else { "" }, lon * scale, lat * scale);
         }
@@ -239,7 +239,7 @@ fn geojson(parcels: &[Parcel], more: bool) -> String {
         if i > 0 {
             out.push(',');
         }
-        ogc::feature(&mut out, parcel, false);
+        ogc::feature(&mut out, parcel, false, ogc::Coordinates::Degrees);
     }
     out.push_str("]}");
     out

@@ -1,5 +1,5 @@
-//! A web server with a file: the whole layer as one GeoJSON collection, in ranges if asked for. It has
-//! a name without an extension, too.
+//! A web server with a file: the whole layer as one GeoJSON collection, with range requests. The
+//! file is also served under a name without an extension.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
     let mut body = String::from("{\"type\":\"FeatureCollection\",\"features\":[");
     for (i, id) in (0..context.view.count()).map_while(|n| context.view.nth(n)).enumerate() {
         let _ = write!(body, "{}", if i > 0 { ",\n" } else { "\n" });
-        ogc::feature(&mut body, &world::parcel(context.config.seed, id), false);
+        ogc::feature(&mut body, &world::parcel(context.config.seed, id), false, ogc::Coordinates::Degrees);
     }
     body.push_str("\n]}\n");
     let tag = format!("\"{:016x}\"", hash::bytes(8, body.as_bytes()));
@@ -26,7 +26,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
         headers: vec![("ETag", tag.clone())],
         ..ResponseDraft::new(200, "application/geo+json", body.clone()).worked()
     };
-    // Under `whole` lives a server that knows no ranges.
+    // Paths that start with `whole` do not support ranges.
     let (Some((from, to)), false) = (range(request), name.starts_with("whole")) else { return whole() };
     if request.if_range.as_ref().is_some_and(|had| *had != tag) {
         return whole();

@@ -1,4 +1,4 @@
-//! Geocoders: one lookup, the body shapes of many providers.
+//! Geocoders: one lookup with the response formats of many providers.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn one(
     }
 }
 
-/// Several addresses at once, as `{"addresses": ["…"]}`; each has its own outcome.
+/// Several addresses in one request, as `{"addresses": ["…"]}`; each has its own outcome.
 fn batch(config: &Config, addresses: &[String]) -> ResponseDraft {
     let results: Vec<Value> = addresses
         .iter()
@@ -62,7 +62,7 @@ fn batch(config: &Config, addresses: &[String]) -> ResponseDraft {
     ResponseDraft::json(200, &json!({"batch": results})).worked()
 }
 
-/// Reads the question in any provider's way of asking it.
+/// Parses the query in the format of any provider.
 fn ask(request: &ReceivedRequest) -> Option<GeocodeOperation> {
     if request.content_type.starts_with("application/json") && !request.body.is_empty() {
         return ask_json(request);
@@ -77,13 +77,13 @@ fn ask(request: &ReceivedRequest) -> Option<GeocodeOperation> {
         let names = [("lat", "lon"), ("lat", "lng"), ("latitude", "longitude"), ("point.lat", "point.lon")];
         names.iter().find_map(|(lat, lon)| Some((number(lat)?, number(lon)?)))
     };
-    // HERE's `at` beside a `q` is only a bias.
+    // HERE's `at` together with `q` is only a bias.
     let point_only = path.contains("rev") || request.field("q").is_none();
     let at = request.field("latlng").or_else(|| request.field("at")).filter(|_| point_only);
     if let Some(at) = at {
         return pair(&at).and_then(checked);
     }
-    // Mapbox's fifth version asks in the path.
+    // Mapbox v5 has the query in the path.
     if let Some(text) = path.split("/mapbox.places/").nth(1).and_then(|p| p.strip_suffix(".json")) {
         let text = wire::decode(text);
         return match pair(&text) {
@@ -91,7 +91,7 @@ fn ask(request: &ReceivedRequest) -> Option<GeocodeOperation> {
             None => Some(GeocodeOperation::Forward(text)),
         };
     }
-    // Esri writes a point the other way round.
+    // Esri writes longitude first.
     if let Some(at) = request.field("location") {
         return pair(&at).and_then(|(lon, lat)| checked((lat, lon)));
     }
@@ -133,7 +133,7 @@ fn checked((lat, lon): (f64, f64)) -> Option<GeocodeOperation> {
     inside.then_some(GeocodeOperation::Reverse(lat, lon))
 }
 
-/// A match, or none, in the provider's shape.
+/// A match, or none, in the format of the provider.
 fn found(provider: Provider, query: &str, place: Option<&AddressPoint>, reverse: bool) -> Value {
     let list = |item: fn(&AddressPoint) -> Value| -> Vec<Value> { place.iter().map(|p| item(p)).collect() };
     match provider {
@@ -262,7 +262,7 @@ fn feature(p: &AddressPoint, properties: &Value) -> Value {
     })
 }
 
-/// A refusal in the provider's words.
+/// An error in the format of the provider.
 pub(super) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> ResponseDraft {
     let message = match why {
         RefusalReason::Throttled => "too many requests",
@@ -276,7 +276,7 @@ pub(super) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> Re
                 RefusalReason::Bad => "INVALID_REQUEST",
                 RefusalReason::Failed => "UNKNOWN_ERROR",
             };
-            // Google says most of its errors in a 200.
+            // Google returns most errors with status 200.
             let status = if why == RefusalReason::Bad { 200 } else { status };
             let body = json!({"results": [], "status": word, "error_message": message});
             return ResponseDraft::json(status, &body);
@@ -293,7 +293,7 @@ pub(super) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> Re
             json!({"results": [], "status": {"code": code, "message": message}, "total_results": 0})
         }
         Provider::Here => json!({"status": status, "title": message, "cause": message}),
-        // The one error that services of this kind say in a 200.
+        // The error that such services return with status 200.
         _ if status == 200 => {
             json!({"error": {"code": "rate_limited", "message": "rate limit: too many requests"}})
         }

@@ -1,7 +1,8 @@
-//! Which provider a request is for, and what that provider says.
+//! Routes a request to a provider.
 //!
-//! The first path segment names the provider, so that one server plays all of them. What follows
-//! is read leniently: a path that says `reverse` is a reverse query whatever its version number.
+//! The first path segment selects the provider, so that one server can play all of them. The rest
+//! is parsed leniently: a path that contains `reverse` is a reverse query whatever its version
+//! number.
 
 mod census;
 mod esri;
@@ -24,7 +25,7 @@ use super::reply::ResponseDraft;
 use super::wire::ReceivedRequest;
 use super::world::Parcel;
 
-/// Whose manners the server has for a request.
+/// The provider that the server imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
     Generic,
@@ -45,7 +46,7 @@ pub(crate) enum Provider {
     Unknown,
 }
 
-/// The name that chooses each provider, for the start page and the documentation.
+/// The path segment of each provider, for the start page and the documentation.
 const NAMES: [(&str, Provider); 18] = [
     ("geocode", Provider::Generic),
     ("reverse", Provider::Generic),
@@ -67,12 +68,12 @@ const NAMES: [(&str, Provider); 18] = [
     ("", Provider::Unknown),
 ];
 
-/// The context in which a provider of features answers.
+/// The context of a response with features.
 pub(crate) struct FeatureContext<'a> {
     pub(crate) config: &'a Config,
     layer: &'a FeatureLayer,
     pub(crate) view: LayerSnapshot,
-    /// Whether the page loses its last half.
+    /// Whether the second half of the page is omitted.
     short: bool,
 }
 
@@ -81,7 +82,7 @@ impl<'a> FeatureContext<'a> {
         FeatureContext { config, layer, view: layer.view(config), short }
     }
 
-    /// How many features there are said to be.
+    /// The declared number of features.
     fn total(&self) -> u64 {
         self.view.count().saturating_add_signed(self.config.unrest.miscount)
     }
@@ -92,7 +93,7 @@ impl<'a> FeatureContext<'a> {
         parcels.get(..end).unwrap_or_default()
     }
 
-    /// The page is made: the layer may change.
+    /// Lets the layer change after a page.
     fn turn(&self) {
         self.layer.turn(self.config);
     }
@@ -101,11 +102,11 @@ impl<'a> FeatureContext<'a> {
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
-    /// By the throttle.
+    /// The call is throttled.
     Throttled,
-    /// The row is bad, for good.
+    /// The row is invalid, permanently.
     Bad,
-    /// Something went wrong.
+    /// The server failed.
     Failed,
 }
 
@@ -116,14 +117,14 @@ impl Provider {
         NAMES.iter().find(|(name, _)| *name == segment).map_or(Provider::Unknown, |(_, p)| *p)
     }
 
-    /// The lane of a path when each prefix has its own.
+    /// The lane of a path if each prefix has its own.
     pub(crate) fn lane(self, path: &str) -> u64 {
         let deep = if self == Provider::Object { 3 } else { 1 };
         path.trim_matches('/').split('/').take(deep).fold(5, |acc, part| hash::bytes(acc, part.as_bytes()))
     }
 }
 
-/// The answer of a provider that is well.
+/// The response without faults.
 pub(crate) fn answer(
     context: &FeatureContext<'_>,
     objects: &Objects,
@@ -157,10 +158,10 @@ fn start() -> ResponseDraft {
     ResponseDraft::json(200, &json!({"tidegate": "chaos", "paths": names, "stats": "/__stats"}))
 }
 
-/// The body of a refusal in the provider's words. Status 200 gives its error in a 200.
+/// An error response in the format of the provider; with status 200, its error in a 200.
 pub(crate) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> ResponseDraft {
     let reply = match provider {
-        // These have no error of their own in a 200; what comes instead is a page of some gateway.
+        // These have no error with status 200; a gateway's error page is sent instead.
         Provider::Nominatim
         | Provider::Pelias
         | Provider::Photon

@@ -1,14 +1,15 @@
-//! An object store in the manner of S3: put, get, head, delete, list, multipart.
+//! An object store with the S3 protocol: put, get, head, delete, list, multipart.
 //!
-//! Of an object only its hash and size are kept, so terabytes can be sent here. What is read back
-//! is filler of the right size with the right `ETag`.
+//! Only the hash and the size of an object are kept, so terabytes can be sent. Reading returns
+//! filler of the right size with the right `ETag`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use super::RefusalReason;
 use crate::hash;
+use crate::lock::lock;
 use crate::reply::ResponseDraft;
 use crate::wire::{self, ReceivedRequest};
 
@@ -21,6 +22,7 @@ const LIST_MAX: usize = 1_000;
 #[derive(Clone, Copy, Default)]
 struct StoredObject {
     hash: u64,
+    /// Size in bytes.
     size: u64,
 }
 
@@ -30,23 +32,19 @@ struct Shelf {
     uploads: BTreeMap<u64, StoredObject>,
 }
 
-/// What has been put here.
+/// The stored objects.
 #[derive(Default)]
 pub(crate) struct Objects(Mutex<Shelf>);
 
 impl Objects {
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Empties the store.
     pub(crate) fn clear(&self) {
-        *self.lock() = Shelf::default();
+        *lock(&self.0) = Shelf::default();
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(crate) fn len(&self) -> usize {
-        self.lock().objects.len()
+        lock(&self.0).objects.len()
     }
 }
 
@@ -62,7 +60,7 @@ pub(super) fn answer(objects: &Objects, request: &ReceivedRequest) -> ResponseDr
         ("POST", false, Some(id)) => complete(objects, &name, bucket, key, id),
         ("POST", false, None) if request.param("uploads").is_some() => begin(objects, &name, bucket, key),
         ("DELETE", false, _) => {
-            objects.lock().objects.remove(&name);
+            lock(&objects.0).objects.remove(&name);
             ResponseDraft::new(204, "", "").worked()
         }
         ("GET" | "HEAD", false, _) => get(objects, &name, request.method == "HEAD"),
@@ -76,7 +74,7 @@ fn etag(hash: u64) -> (&'static str, String) {
 
 fn put(objects: &Objects, name: &str, body: &[u8]) -> ResponseDraft {
     let object = StoredObject { hash: hash::bytes(4, body), size: body.len() as u64 };
-    let mut shelf = objects.lock();
+    let mut shelf = lock(&objects.0);
     if shelf.objects.len() >= OBJECTS_MAX && !shelf.objects.contains_key(name) {
         return fault(507, "StoreFull", "The store holds no more objects");
     }
@@ -85,7 +83,7 @@ fn put(objects: &Objects, name: &str, body: &[u8]) -> ResponseDraft {
 }
 
 fn get(objects: &Objects, name: &str, head: bool) -> ResponseDraft {
-    let Some(object) = objects.lock().objects.get(name).copied() else {
+    let Some(object) = lock(&objects.0).objects.get(name).copied() else {
         return fault(404, "NoSuchKey", "The specified key does not exist");
     };
     let size = object.size.min(FILLER_MAX);
@@ -100,7 +98,7 @@ fn get(objects: &Objects, name: &str, head: bool) -> ResponseDraft {
 
 fn begin(objects: &Objects, name: &str, bucket: &str, key: &str) -> ResponseDraft {
     let id = hash::bytes(6, name.as_bytes());
-    objects.lock().uploads.insert(id, StoredObject::default());
+    lock(&objects.0).uploads.insert(id, StoredObject::default());
     let (bucket, key) = (escape(bucket), escape(key));
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><InitiateMultipartUploadResult><Bucket>{bucket}</Bucket>\
@@ -111,11 +109,11 @@ fn begin(objects: &Objects, name: &str, bucket: &str, key: &str) -> ResponseDraf
 
 fn part(objects: &Objects, request: &ReceivedRequest, id: u64) -> ResponseDraft {
     let hash = hash::bytes(4, &request.body);
-    match objects.lock().uploads.get_mut(&id) {
+    match lock(&objects.0).uploads.get_mut(&id) {
         None => return fault(404, "NoSuchUpload", "The specified upload does not exist"),
         Some(upload) => {
             upload.size = upload.size.saturating_add(request.body.len() as u64);
-            // Parts come in any order.
+            // Parts arrive in any order.
             upload.hash ^= hash::mix(hash);
         }
     }
@@ -123,7 +121,7 @@ fn part(objects: &Objects, request: &ReceivedRequest, id: u64) -> ResponseDraft 
 }
 
 fn complete(objects: &Objects, name: &str, bucket: &str, key: &str, id: u64) -> ResponseDraft {
-    let mut shelf = objects.lock();
+    let mut shelf = lock(&objects.0);
     let Some(upload) = shelf.uploads.remove(&id) else {
         return fault(404, "NoSuchUpload", "The specified upload does not exist");
     };
@@ -141,7 +139,7 @@ fn list(objects: &Objects, request: &ReceivedRequest, bucket: &str) -> ResponseD
     let after = request.param("continuation-token").or_else(|| request.param("start-after"));
     let most = request.param("max-keys").and_then(|v| v.parse().ok()).unwrap_or(LIST_MAX).min(LIST_MAX);
     let root = format!("{bucket}/");
-    let shelf = objects.lock();
+    let shelf = lock(&objects.0);
     let from = format!("{root}{prefix}");
     let mut keys = shelf
         .objects
@@ -197,7 +195,7 @@ fn fault(status: u16, code: &str, message: &str) -> ResponseDraft {
 
 pub(super) fn refusal(status: u16, why: RefusalReason) -> ResponseDraft {
     match why {
-        // S3 has no 429.
+        // S3 does not use 429.
         RefusalReason::Throttled => {
             let status = if status == 429 { 503 } else { status };
             fault(status, "SlowDown", "Please reduce your request rate.")

@@ -1,9 +1,10 @@
-//! OGC API Features: collections, items, and next links that only this server understands.
+//! OGC API Features: collections, items, and next links with an opaque cursor.
 
 use std::fmt::Write;
 
 use serde_json::json;
 
+use super::wfs::to_mercator;
 use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
 use crate::hash;
@@ -22,7 +23,7 @@ pub(super) struct PageWindow {
 }
 
 impl PageWindow {
-    /// `count` features from `start`, as far as the server goes.
+    /// `count` features from `start`, limited by the server's page size.
     pub(super) fn new(context: &FeatureContext<'_>, start: u64, count: u64) -> PageWindow {
         let total = context.view.count();
         let start = start.min(total);
@@ -30,14 +31,14 @@ impl PageWindow {
         PageWindow { total, start, end }
     }
 
-    /// Its features, in order or in reverse order of the whole layer.
+    /// Its features, in the order of the layer or in reverse.
     pub(super) fn parcels(&self, context: &FeatureContext<'_>, down: bool) -> Vec<Parcel> {
         let place = |index: u64| if down { self.total - 1 - index } else { index };
         let ids = (self.start..self.end).filter_map(|index| context.view.nth(place(index)));
         ids.map(|id| world::parcel(context.config.seed, id)).collect()
     }
 
-    /// Where the next page begins, if something comes after this one.
+    /// The start of the next page, if there is one.
     pub(super) fn next(&self, context: &FeatureContext<'_>) -> Option<u64> {
         let again = context.config.unrest.loop_after;
         if again > 0 && self.end >= again && self.end > self.start {
@@ -69,13 +70,16 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
                 "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
             ]}),
         ),
-        "collections" => ResponseDraft::json(200, &json!({"collections": [about(&base)], "links": []})),
-        "collections/parcels" => ResponseDraft::json(200, &about(&base)),
+        "collections" => {
+            ResponseDraft::json(200, &json!({"collections": [about(context.config, &base)], "links": []}))
+        }
+        "collections/parcels" => ResponseDraft::json(200, &about(context.config, &base)),
         "collections/parcels/items" => items(context, request, &base),
         other => match other.strip_prefix("collections/parcels/items/").map(item_number) {
             Some(Some(id)) if context.view.has(id) => {
                 let mut body = String::new();
-                feature(&mut body, &world::parcel(context.config.seed, id), false);
+                let parcel = world::parcel(context.config.seed, id);
+                feature(&mut body, &parcel, false, Coordinates::Degrees);
                 ResponseDraft::new(200, GEOJSON, body).worked()
             }
             _ => refusal(404, RefusalReason::Bad),
@@ -87,14 +91,18 @@ fn item_number(text: &str) -> Option<u64> {
     text.trim_start_matches("parcels.").parse().ok()
 }
 
-fn about(base: &str) -> serde_json::Value {
-    json!({
+fn about(config: &Config, base: &str) -> serde_json::Value {
+    let mut about = json!({
         "id": "parcels",
         "title": "Parcels",
         "itemType": "feature",
         "crs": ["http://www.opengis.net/def/crs/OGC/1.3/CRS84"],
         "links": [{"rel": "items", "type": GEOJSON, "href": format!("{base}/collections/parcels/items")}],
-    })
+    });
+    if !config.has(Quirk::NoExtent) {
+        about["extent"] = json!({"spatial": {"bbox": [[-5.0, 40.0, -3.99, 50.01]]}});
+    }
+    about
 }
 
 fn items(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -> ResponseDraft {
@@ -130,10 +138,15 @@ fn items(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) ->
     let parcels = page.parcels(context, false);
     let body = collection(context, &parcels, &links, false);
     context.turn();
-    ResponseDraft::new(200, GEOJSON, body).worked()
+    let mut response = ResponseDraft::new(200, GEOJSON, body).worked();
+    if config.has(Quirk::ContentCrs) {
+        let uri = "<http://www.opengis.net/def/crs/EPSG/0/3857>";
+        response.headers.push(("Content-Crs", uri.to_owned()));
+    }
+    response
 }
 
-/// The refusal of a page that is larger than the server makes them, as tipg words it.
+/// The error for a page size above the maximum, as tipg words it.
 pub(super) fn refused_limit(config: &Config, limit: u64) -> Option<ResponseDraft> {
     let most = config.page_max;
     (config.has(Quirk::RefusedLimit) && limit > most).then(|| {
@@ -144,7 +157,7 @@ pub(super) fn refused_limit(config: &Config, limit: u64) -> Option<ResponseDraft
     })
 }
 
-/// A cursor that a client cannot make up.
+/// A cursor that a client cannot construct.
 pub(super) fn seal(config: &Config, start: u64) -> String {
     format!("{start:x}-{:08x}", hash::mix(config.seed ^ start) as u32)
 }
@@ -162,13 +175,20 @@ pub(super) fn collection(
     geoserver: bool,
 ) -> String {
     let (config, total) = (context.config, context.total());
+    let coordinates = if !geoserver && config.has(Quirk::ContentCrs) {
+        Coordinates::Mercator
+    } else if !geoserver && config.has(Quirk::SwappedAxes) {
+        Coordinates::NorthFirst
+    } else {
+        Coordinates::Degrees
+    };
     let mut out = String::with_capacity(300 + 400 * parcels.len());
     out.push_str("{\"type\":\"FeatureCollection\",\"features\":[");
     for (i, parcel) in context.sent_parcels(parcels).iter().enumerate() {
         if i > 0 {
             out.push(',');
         }
-        feature(&mut out, parcel, config.has(Quirk::HiddenKey));
+        feature(&mut out, parcel, config.has(Quirk::HiddenKey), coordinates);
     }
     let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
     if !config.unknown_total {
@@ -181,19 +201,40 @@ pub(super) fn collection(
     if !links.is_empty() {
         let _ = write!(out, ",\"links\":[{links}]");
     }
+    if matches!(coordinates, Coordinates::Mercator) {
+        out.push_str(
+            ",\"crs\":{\"type\":\"name\",\"properties\":{\"name\":\"urn:ogc:def:crs:OGC:1.3:CRS84\"}}",
+        );
+    }
     out.push('}');
     out
 }
 
-/// One feature as GeoJSON. A hidden key is its identifier and no property.
-pub(super) fn feature(out: &mut String, parcel: &Parcel, hidden_key: bool) {
+/// The coordinates of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coordinates {
+    /// Longitude, latitude.
+    Degrees,
+    /// Latitude, longitude.
+    NorthFirst,
+    /// EPSG:3857.
+    Mercator,
+}
+
+/// One feature as GeoJSON. A hidden key is its id but not a property.
+pub(super) fn feature(out: &mut String, parcel: &Parcel, hidden_key: bool, coordinates: Coordinates) {
     let _ = write!(
         out,
         "{{\"type\":\"Feature\",\"id\":\"parcels.{0}\",\"geometry\":{{\"type\":\"Polygon\",\"coordinates\":[[",
         parcel.id
     );
     for (i, (lon, lat)) in parcel.ring().into_iter().enumerate() {
-        let _ = write!(out, "{}[{lon},{lat}]", if i > 0 { "," } else { "" });
+        let (x, y) = match coordinates {
+            Coordinates::Degrees => (lon, lat),
+            Coordinates::NorthFirst => (lat, lon),
+            Coordinates::Mercator => to_mercator(lon, lat),
+        };
+        let _ = write!(out, "{}[{x},{y}]", if i > 0 { "," } else { "" });
     }
     let key = if hidden_key { String::new() } else { format!("\"id\":{},", parcel.id) };
     let _ = write!(

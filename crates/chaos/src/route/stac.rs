@@ -1,4 +1,4 @@
-//! A STAC API: a catalogue with a search by GET and by POST.
+//! A STAC API: a catalogue, with search by GET and POST.
 
 use std::fmt::Write;
 
@@ -89,8 +89,8 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
 
 fn item(parcel: &Parcel, base: &str, hidden_key: bool) -> String {
     let mut text = String::new();
-    ogc::feature(&mut text, parcel, hidden_key);
-    // Everything that an item has and a feature has not.
+    ogc::feature(&mut text, parcel, hidden_key, ogc::Coordinates::Degrees);
+    // The members that an item has and a feature does not.
     let more = format!(
         "{{\"stac_version\":\"1.0.0\",\"collection\":\"parcels\",\"links\":[],\
          \"assets\":{{\"data\":{{\"href\":\"{base}/assets/{}.tif\"}}}},",

@@ -1,8 +1,8 @@
 //! A Web Feature Service, 1.1 and 2.0: capabilities, hits, pages in GML or GeoJSON.
 //!
-//! As GeoServer does it: coordinates are latitude first when the reference system is written as a
-//! URN, longitude first when it is written `EPSG:4326`; errors come as an exception report, in a
-//! 200 when the request itself was at fault.
+//! As in GeoServer, coordinates are latitude first if the coordinate reference system is a URN,
+//! longitude first if it is `EPSG:4326`. Errors are exception reports, with status 200 if the
+//! request was invalid.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
 
-/// What MapServer calls GeoJSON.
+/// The name of GeoJSON in MapServer.
 const SUBTYPE: &str = "application/json; subtype=geojson";
 const XML: &str = "text/xml;charset=UTF-8";
 
@@ -77,10 +77,10 @@ fn get_feature(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Respo
     ResponseDraft::new(200, XML, gml(context, &parcels, &matched, old, hits, lon_first)).worked()
 }
 
-/// The row that has no geometry and is not sent.
+/// The row without a geometry, which is not sent.
 const HIDDEN: u64 = 3;
 
-/// A place among all rows as a place among those that are sent.
+/// Converts a position among all rows to a position among those that are sent.
 fn without_hidden(place: u64) -> u64 {
     place - u64::from(place > HIDDEN)
 }
@@ -109,7 +109,7 @@ fn gml(
          xmlns:wfs=\"http://www.opengis.net/{wfs}\" xmlns:gml=\"http://www.opengis.net/{gml}\" \
          xmlns:tide=\"urn:tidegate:chaos\" timeStamp=\"2026-01-01T00:00:00Z\" "
     );
-    // The old version has one number: on hits all that match, else what is on the page.
+    // Version 1.1 has one number: for hits all that match, otherwise those on the page.
     let _ = if old {
         let most = if context.config.has(Quirk::CappedHits) { context.config.page_max } else { u64::MAX };
         let number = if hits { context.total().min(most) } else { returned as u64 };
@@ -149,8 +149,8 @@ fn gml(
     out
 }
 
-/// Degrees in EPSG:3857.
-fn to_mercator(lon: f64, lat: f64) -> (f64, f64) {
+/// Converts degrees to EPSG:3857.
+pub(super) fn to_mercator(lon: f64, lat: f64) -> (f64, f64) {
     const RADIUS: f64 = 6_378_137.0;
     (lon.to_radians() * RADIUS, (std::f64::consts::FRAC_PI_4 + lat.to_radians() / 2.0).tan().ln() * RADIUS)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_chaos::{Config, Dialect, Scope, Service, spec};
+use tidegate_chaos::{Config, Dialect, Scope, Service, preset, spec};
 
 use crate::client::{End, call, get, start};
 
@@ -33,6 +33,11 @@ fn each_kind_of_throttle_is_the_simulators() {
         ("sliding:2/1s", 1_000, [200, 200, 429], [200, 200, 429]),
         ("counter:2/1s", 2_000, [200, 200, 429], [200, 200, 429]),
         ("bucket:1/s,burst=2", 1_000, [200, 200, 429], [200, 429, 429]),
+        ("leaky:1/s,burst=1", 1_000, [200, 200, 429], [200, 429, 429]),
+        ("stick:2/1s", 2_000, [200, 200, 429], [200, 200, 429]),
+        // The refused call counts: three of the last second weigh too much for two thirds of this one.
+        ("stick:2/1s", 1_333, [200, 200, 429], [429, 429, 429]),
+        ("stick:2/1s", 1_334, [200, 200, 429], [200, 429, 429]),
         ("bucket:100/s,burst=9+fixed:1/1s", 1_000, [200, 429, 429], [200, 429, 429]),
     ] {
         let (server, clock) = start(limited(throttle, Dialect::None));
@@ -40,6 +45,27 @@ fn each_kind_of_throttle_is_the_simulators() {
         assert_eq!(three(0), before, "{throttle}");
         clock.advance(Duration::from_millis(wait));
         assert_eq!(three(1), after, "{throttle}");
+    }
+}
+
+#[test]
+fn proxies_refuse_without_a_word() {
+    for (preset, taken, status, wait_ms) in [
+        ("nginx-503", 21, 503, 10),
+        ("nginx-delay", 21, 503, 10),
+        ("nginx-strict", 1, 503, 10),
+        ("nginx-conn", 8, 503, 20),
+        ("tarpit", 100, 500, 1_010),
+    ] {
+        let (server, clock) = start(preset::find(preset).unwrap());
+        let ask = |n: u32| get(&server, &format!("/geocode?q={n}"));
+        assert!((0..taken).all(|n| ask(n).status == 200), "{preset}");
+        let refused = ask(taken);
+        assert_eq!((refused.status, refused.header("retry-after")), (status, None), "{preset}");
+        clock.advance(Duration::from_millis(wait_ms - 1));
+        assert_eq!(ask(taken + 1).status, status, "{preset}");
+        clock.advance(Duration::from_millis(if preset == "tarpit" { 2_000 } else { 1 }));
+        assert_eq!(ask(taken + 2).status, 200, "{preset}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! The dashboard for Grafana: one row per question that a person asks, in the order in which they
-//! are asked.
+//! The Grafana dashboard: one row per question of an operator, in the order of an
+//! investigation.
 
 use serde_json::{Value as Json, json};
 use tidegate_pipeline::telemetry::metric::{self as m, Metric, MetricKind};
 
-/// How a panel is drawn.
+/// The visualization of a panel.
 #[derive(Clone, Copy)]
 enum PanelKind {
     Number,
@@ -17,6 +17,7 @@ struct Panel {
     title: &'static str,
     draw: PanelKind,
     unit: &'static str,
+    /// The width in grid columns; a row has 24.
     width: u32,
     asks: Vec<(String, &'static str)>,
     help: &'static str,
@@ -32,7 +33,7 @@ fn now(metric: &Metric) -> String {
     format!("{}{ON}", metric.name)
 }
 
-/// The quantile of a histogram.
+/// The PromQL for a quantile of a histogram.
 fn quantile(metric: &Metric, share: f64) -> String {
     debug_assert_eq!(metric.kind, MetricKind::Histogram);
     format!("histogram_quantile({share}, sum by (le) (rate({}_bucket{ON}[$__rate_interval])))", metric.name)
@@ -98,7 +99,7 @@ pub(super) fn dashboard() -> String {
     format!("{board:#}\n")
 }
 
-/// What tells that there is a pipeline or a store: its own run, or `serve`.
+/// The metrics that show that a pipeline or a store exists, exported by its run or by `serve`.
 fn known() -> String {
     [&m::RECORDS, &m::LAST_RUN, &m::LETTERS].map(|metric| metric.name).join("|")
 }
@@ -205,6 +206,7 @@ fn rows() -> Vec<Row> {
                     vec![
                         (rate(&m::RECORDS, "outcome"), "{{outcome}}"),
                         (rate(&m::READ, "pipeline"), "read by {{pipeline}}"),
+                        (rate(&m::DELETED, "pipeline"), "rows deleted by {{pipeline}}"),
                     ],
                     &m::RECORDS,
                 ),
@@ -301,6 +303,28 @@ fn rows() -> Vec<Row> {
             "Lanes",
             vec![
                 panel("Learned rate", Lines, "cps", 8, vec![(now(&m::LANE_RATE), "{{host}}")], &m::LANE_RATE),
+                panel(
+                    "Kind of limit",
+                    Lines,
+                    "short",
+                    8,
+                    vec![
+                        (now(&m::LANE_LIMIT), "{{kind}}, {{host}}"),
+                        (now(&m::LANE_LIMIT_CHANGES), "changes, {{host}}"),
+                    ],
+                    &m::LANE_LIMIT,
+                ),
+                panel(
+                    "Burst and window",
+                    Lines,
+                    "short",
+                    8,
+                    vec![
+                        (now(&m::LANE_BURST), "burst, {{host}}"),
+                        (now(&m::LANE_WINDOW), "window, {{host}}"),
+                    ],
+                    &m::LANE_BURST,
+                ),
                 panel(
                     "In flight",
                     Lines,

@@ -1,19 +1,24 @@
-//! Files for those who watch and run Tidegate, made from the table of metrics.
+//! Generates the files for monitoring and operating Tidegate from the table of metrics.
 
 mod grafana;
 mod rules;
 
-/// The units are written by hand: one per pipeline, and the one that watches.
+/// The systemd units and the cron file are written by hand: a template for pipelines with a timer,
+/// and `serve`.
 const RUN: &str = include_str!("../../../../deploy/systemd/tidegate@.service");
+const TIMER: &str = include_str!("../../../../deploy/systemd/tidegate@.timer");
+const CRON: &str = include_str!("../../../../deploy/cron/tidegate");
 const SERVE: &str = include_str!("../../../../deploy/systemd/tidegate-serve.service");
 
-/// All files: their path under the directory, and their text.
+/// All files: the path relative to the output directory, and the content.
 pub(crate) fn files() -> Vec<(&'static str, String)> {
     vec![
         ("grafana/tidegate.json", grafana::dashboard()),
         ("prometheus/tidegate.rules.yml", rules::rules()),
         ("systemd/tidegate@.service", RUN.to_owned()),
+        ("systemd/tidegate@.timer", TIMER.to_owned()),
         ("systemd/tidegate-serve.service", SERVE.to_owned()),
+        ("cron/tidegate", CRON.to_owned()),
     ]
 }
 
@@ -22,7 +27,7 @@ mod tests {
     use super::*;
     use tidegate_pipeline::telemetry::metric::{self, MetricKind};
 
-    /// The names in an expression of PromQL that look like metrics of ours.
+    /// The metric names in a PromQL expression that start like ours.
     fn names(text: &str) -> Vec<String> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         text.split(|c| !word(c))
@@ -60,7 +65,7 @@ mod tests {
         for name in &asked {
             assert!(known(name), "{name} is not measured");
         }
-        // And what is measured is shown: each metric is on the dashboard or in a rule.
+        // Conversely, each metric is on the dashboard or in a rule.
         let hidden = ["tidegate_build_info", "tidegate_alert_firing", "tidegate_letter_bytes"];
         for m in metric::ALL.iter().filter(|m| !hidden.contains(&m.name)) {
             assert!(asked.iter().any(|name| name.starts_with(m.name)), "{} is nowhere shown", m.name);

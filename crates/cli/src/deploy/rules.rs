@@ -1,11 +1,11 @@
-//! The nine alerts as rules for Prometheus, with the thresholds of the core.
+//! The nine alerts as Prometheus rules, with the default thresholds of the core crate.
 
 use std::fmt::Write;
 
 use tidegate_core::alert::{Alert, AlertLimits};
 use tidegate_pipeline::telemetry::metric as m;
 
-/// The file of rules.
+/// The rules file.
 pub(super) fn rules() -> String {
     let limits = AlertLimits::default();
     let mut out = String::from(
@@ -13,7 +13,7 @@ pub(super) fn rules() -> String {
          groups:\n  - name: tidegate\n    rules:\n",
     );
     for alert in Alert::ALL {
-        // What is read at once needs no patience of Prometheus; shares are smoothed by their window.
+        // A breaker state needs no `for` duration; ratios are already averaged over their window.
         let patience = if alert == Alert::BreakerOpen { "0s" } else { "1m" };
         let severity = match alert {
             Alert::LettersFull | Alert::BreakerOpen | Alert::RetriesAtBound => "critical",
@@ -39,7 +39,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// `TidegateRetryRatio`.
+/// The name of the rule, such as `TidegateRetryRatio`.
 fn title(alert: Alert) -> String {
     let words = alert.name().split('_').map(|word| {
         let (first, rest) = word.split_at(1);
@@ -76,7 +76,7 @@ fn summary(alert: Alert) -> &'static str {
     }
 }
 
-/// When the alert fires, in PromQL.
+/// The condition of the alert in PromQL.
 fn expression(alert: Alert, limits: &AlertLimits) -> String {
     let window = format!("{}s", limits.window.as_secs());
     let by = "sum by (pipeline, host)";
@@ -93,7 +93,8 @@ fn expression(alert: Alert, limits: &AlertLimits) -> String {
             format!("{answered} / {sent} < {} {enough}", limits.first_attempt_success)
         }
         Alert::RetriesAtBound => {
-            // A quantile lies within its bucket: above the end of the bucket before is in that of the bound.
+            // A quantile is interpolated within its bucket: above the upper bound of the previous
+            // bucket it is in the bucket of the limit.
             let p99 = format!(
                 "histogram_quantile(0.99, sum by (pipeline, host, le) (rate({}_bucket[{window}])))",
                 m::RETRIES_PER_CALL.name

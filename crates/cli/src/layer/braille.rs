@@ -1,4 +1,4 @@
-//! A small map for a terminal, in Braille: each character is two dots wide and four high.
+//! A small map for a terminal in Braille characters, each two dots wide and four dots high.
 
 use tidegate_geo::Bounds;
 
@@ -6,9 +6,8 @@ use super::sample::Polyline;
 
 const HEIGHT_MAX: usize = 24;
 
-/// Draws lines into at most `width` characters. In degrees, a degree of longitude is drawn as
-/// much shorter than one of latitude as it is in the middle of the map. Empty if there is nothing
-/// to draw.
+/// Draws lines into at most `width` characters. Degrees of longitude are scaled by the cosine of
+/// the latitude in the middle of the map. Empty if there is nothing to draw.
 pub(crate) fn map(lines: &[Polyline], bounds: Option<Bounds>, in_degrees: bool, width: usize) -> Vec<String> {
     let Some(bounds) = bounds.filter(|b| b.min_x.is_finite() && b.max_x.is_finite()) else {
         return Vec::new();
@@ -38,13 +37,15 @@ pub(crate) fn map(lines: &[Polyline], bounds: Option<Bounds>, in_degrees: bool, 
 }
 
 struct Canvas {
+    /// Width in characters.
     width: usize,
+    /// Height in characters.
     height: usize,
     cells: Vec<u8>,
 }
 
 impl Canvas {
-    /// As wide as allowed, and as high as the shape asks for.
+    /// A canvas of the given width in characters at most; the height follows from the aspect ratio.
     fn fitting(wide: f64, high: f64, width: usize) -> Canvas {
         let ratio = if wide > 0.0 { high / wide } else { f64::INFINITY };
         let height = (width as f64 * 2.0 * ratio / 4.0).ceil();

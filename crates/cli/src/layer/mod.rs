@@ -1,10 +1,12 @@
-//! What `convert`, `inspect` and `check` share: how a layer and its troubles are said.
+//! What `convert`, `inspect` and `check` share: formatting layers and problems.
 
 mod braille;
+mod format_arg;
 mod page;
 mod sample;
 
 pub(crate) use braille::map;
+pub(crate) use format_arg::FormatArg;
 pub(crate) use page::{PageLayer, page};
 pub(crate) use sample::LayerSample;
 
@@ -22,8 +24,8 @@ use tidegate_geo::{Bounds, Crs};
 use crate::exit::Exit;
 use crate::out;
 
-/// Says why a verb gives up, and how the command then ends: 2 if the command line asked for
-/// something that cannot be, 1 if the file or the disk is to blame.
+/// Reports an error and returns the exit code: 2 for a usage error, 1 for a fault of the file or
+/// the disk.
 pub(crate) fn give_up(verb: &str, file: &Path, error: &Error) -> Exit {
     out::say(&format!("tidegate {verb}: {}: {error}", file.display()));
     let usage = match error {
@@ -34,6 +36,8 @@ pub(crate) fn give_up(verb: &str, file: &Path, error: &Error) -> Exit {
                 .contains(&problem.code)
                 || problem.message.starts_with("the condition:")
                 || (problem.code == Code::SCHEMA_MISMATCH && problem.record.is_none())
+                // An option that contradicts the file. What contradicts itself within a file is its own.
+                || (problem.code == Code::CRS_MISMATCH && problem.path.starts_with("--"))
         }
     };
     if usage { Exit::Usage } else { Exit::Failure }
@@ -44,7 +48,7 @@ pub(crate) fn crs(text: &str) -> Result<Crs, String> {
     text.parse().map_err(|problem: Problem| problem.message)
 }
 
-/// A system with its name.
+/// A coordinate reference system with its name.
 pub(crate) fn crs_words(crs: &Crs) -> String {
     match crs.entry() {
         Some(entry) => format!("{crs}, {}", entry.name),
@@ -63,7 +67,7 @@ pub(crate) fn problem(problem: &Problem) -> Value {
     })
 }
 
-/// A record that was set aside, as JSON. Bytes that are not text are spelt in hexadecimal.
+/// A rejected record as JSON. Bytes that are not UTF-8 are in hexadecimal.
 pub(crate) fn rejected(rejected: &Rejected) -> Value {
     let mut said = json!({
         "record": rejected.record,
@@ -80,7 +84,7 @@ pub(crate) fn rejected(rejected: &Rejected) -> Value {
     said
 }
 
-/// A way between systems in words.
+/// A description of a coordinate operation.
 pub(crate) fn operation_words(operation: &Operation) -> String {
     let Operation { from, to, .. } = operation;
     match operation.accuracy {
@@ -93,7 +97,7 @@ pub(crate) fn operation_words(operation: &Operation) -> String {
     }
 }
 
-/// The grids of a way between systems in words, a line each, and how to make use of more.
+/// Describes the grids of a coordinate operation, one per line, and how to provide missing ones.
 pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
     let used = operation.grids.iter().map(|path| format!("with the grid {}", path.display()));
     let missing = operation.missing.iter().map(|missing| {
@@ -107,7 +111,7 @@ pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
     used.chain(missing).collect()
 }
 
-/// The folders of grids: those given, else those of the environment.
+/// The directories of datum shift grids: those given, else those from the environment.
 pub(crate) fn grids(given: &[PathBuf]) -> Grids {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if !given.is_empty() {
@@ -149,7 +153,7 @@ pub(crate) fn report(report: &Report) -> Value {
     })
 }
 
-/// A box in words, with as many decimals as its size deserves.
+/// A bounding box with as many decimals as its size requires.
 pub(crate) fn bounds_words(b: Bounds) -> String {
     let size = (b.max_x - b.min_x).max(b.max_y - b.min_y);
     let decimals = if size >= 1000.0 { 0 } else { 5 };
@@ -157,7 +161,7 @@ pub(crate) fn bounds_words(b: Bounds) -> String {
     format!("{w} {s} to {e} {n}")
 }
 
-/// Text from a file, safe for a terminal: control characters are shown, not sent.
+/// Text from a file, safe for a terminal: control characters are escaped.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! One page about a file: its layers as tables and a map, to look at in a browser.
+//! An HTML page about a file: its layers as tables and a map.
 
 use std::fmt::Write;
 
@@ -11,23 +11,23 @@ use crate::report::map;
 pub(crate) struct PageLayer {
     /// Its name.
     pub(crate) name: String,
-    /// What is known of it: names and values.
+    /// Its properties: names and values.
     pub(crate) facts: Vec<(String, String)>,
-    /// Its fields, a row each, the first being the head.
+    /// Its fields; the first row is the header.
     pub(crate) fields: Vec<Vec<String>>,
-    /// What is wrong with it, a row each, the first being the head.
+    /// Its problems; the first row is the header.
     pub(crate) troubles: Vec<Vec<String>>,
-    /// What to draw, in degrees if `on_land`.
+    /// The lines to draw; in degrees if `on_land`.
     pub(crate) lines: Vec<Polyline>,
-    /// Whether the lines lie on the globe.
+    /// Whether the coordinates are longitude and latitude.
     pub(crate) on_land: bool,
-    /// Where the defects are.
+    /// The positions of the defects.
     pub(crate) defects: Vec<(f64, f64)>,
-    /// Whether all is well.
+    /// Whether the layer has no problems.
     pub(crate) good: bool,
 }
 
-/// The page of a file.
+/// The page about a file.
 pub(crate) fn page(file: &str, layers: &[PageLayer]) -> String {
     let good = layers.iter().all(|layer| layer.good);
     let (class, mark, word) =

@@ -1,7 +1,7 @@
-//! Some of the geometries of a layer, enough to draw it.
+//! A sample of the geometries of a layer, to draw it.
 //!
-//! Every n-th one is kept; when there are too many, every other is let go and n doubles. So the
-//! sample is spread over the whole file, its size is bounded, and the same file gives the same one.
+//! Every n-th geometry is kept. When there are too many, every second one is dropped and n doubles.
+//! So the sample is spread over the whole file, bounded in size and deterministic.
 
 use tidegate_geo::crs::Transform;
 use tidegate_geo::wkb::{Cursor, Event, Shape};
@@ -10,16 +10,19 @@ use tidegate_geo::{Bounds, Crs};
 const BYTES_MAX: usize = 4 << 20;
 const COUNT_MAX: usize = 20_000;
 
-/// The sample.
+/// A sample of geometries.
 #[derive(Debug)]
 pub(crate) struct LayerSample {
     kept: Vec<Vec<u8>>,
+    /// The size of the kept geometries, in bytes.
     bytes: usize,
+    /// Every n-th geometry is kept; n.
     every: u64,
+    /// The number of geometries offered.
     seen: u64,
 }
 
-/// A chain of positions to draw; one position is a dot.
+/// A sequence of positions to draw; a single position is a dot.
 pub(crate) type Polyline = Vec<(f64, f64)>;
 
 impl Default for LayerSample {
@@ -29,7 +32,7 @@ impl Default for LayerSample {
 }
 
 impl LayerSample {
-    /// Sees one more geometry.
+    /// Offers the next geometry to the sample.
     pub(crate) fn add(&mut self, wkb: &[u8]) {
         if self.seen.is_multiple_of(self.every) && wkb.len() <= BYTES_MAX / 4 {
             self.bytes += wkb.len();
@@ -47,7 +50,7 @@ impl LayerSample {
         self.seen += 1;
     }
 
-    /// Brings the sample to longitude and latitude; false if there is no way.
+    /// Transforms the sample to longitude and latitude; false if that is impossible.
     pub(crate) fn bring_to_wgs84(&mut self, crs: Option<&Crs>) -> bool {
         let Some(crs) = crs else { return false };
         if crs.is_wgs84() {
@@ -81,7 +84,7 @@ impl LayerSample {
         lines
     }
 
-    /// The box around the sample.
+    /// The bounding box of the sample.
     pub(crate) fn bounds(&self) -> Option<Bounds> {
         self.kept.iter().filter_map(|wkb| Bounds::of_wkb(wkb)).reduce(Bounds::union)
     }

@@ -1,6 +1,6 @@
-//! Numbers as bars: a table whose rows carry a bar, and a whole divided into its parts.
+//! Bar charts: a table with a bar per row, and a stacked bar.
 //!
-//! Every bar stands beside its number, so that nothing is told by length or colour alone.
+//! Every bar stands beside its number, so that nothing depends on length or colour alone.
 
 use std::fmt::Write;
 
@@ -8,15 +8,16 @@ use tidegate_sim::report::escape;
 
 use crate::progress::thousands;
 
-/// One row: its name, its number as text, and the share of the longest bar.
+/// One row: its name, its number as text, and the length relative to the longest bar.
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) text: String,
+    /// The length relative to the longest bar, from 0 to 1.
     pub(super) share: f64,
     pub(super) class: &'static str,
 }
 
-/// A table of bars. `head` names the two columns.
+/// A table of bars. `head` holds the titles of its two columns.
 pub(super) fn table(title: &str, head: [&str; 2], bars: &[Bar]) -> String {
     let mut out = format!(
         "<table class=\"bars\"><caption>{}</caption><thead><tr><th scope=\"col\">{}</th>\
@@ -42,15 +43,14 @@ pub(super) fn table(title: &str, head: [&str; 2], bars: &[Bar]) -> String {
     out
 }
 
-/// A part of a whole.
+/// A segment of a stacked bar.
 pub(super) struct BarSegment {
     pub(super) name: &'static str,
     pub(super) count: u64,
     pub(super) class: &'static str,
 }
 
-/// A whole divided into its parts, with their names and numbers below. Parts of nothing are left
-/// out; a part of little is still seen.
+/// A stacked bar with a legend below. Empty segments are omitted; small ones have a minimum width.
 pub(super) fn whole(parts: &[BarSegment]) -> String {
     const WIDTH: f64 = 1000.0;
     let parts: Vec<&BarSegment> = parts.iter().filter(|part| part.count > 0).collect();
@@ -93,7 +93,7 @@ pub(super) fn whole(parts: &[BarSegment]) -> String {
     out
 }
 
-/// A share as a person says it: never 100 % or 0 % when it is not quite.
+/// A percentage that shows 100 % or 0 % only if it is exact.
 pub(crate) fn percent_text(percent: f64) -> String {
     match percent {
         0.0 => "0 %".to_owned(),

@@ -1,26 +1,26 @@
-//! Points over an outline of the land.
+//! A map of points over an outline of the land.
 //!
-//! The outline is drawn once at a tenth of a degree, from Natural Earth (public domain), as the
-//! data of one SVG path; the view is cut out around the points. Points that fall on one pixel are
-//! one point, so that a page with a million matches stays small.
+//! The outline is from Natural Earth (public domain), at a resolution of 0.1 degrees, as one SVG
+//! path; the view is cropped to the points. Points on the same pixel are drawn once, so a page with
+//! a million matches stays small.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// In tenths of a degree from 180° W, 90° N.
+/// The path data of the land, in tenths of a degree from 180° W, 90° N.
 pub(crate) const LAND: &str = include_str!("land.path");
-/// Points are told apart on a grid this wide.
+/// The number of grid cells across the view; points in the same cell are drawn once.
 const GRID: f64 = 900.0;
 const WORLD: (f64, f64) = (3600.0, 1800.0);
 
-/// The places of one kind: the class that draws them, what they are, and where.
+/// The points of one kind: CSS class, label and positions.
 pub(super) struct MarkerLayer<'a> {
     pub(super) mark: MarkerShape,
     pub(super) name: &'a str,
     pub(super) places: &'a [(f64, f64)],
 }
 
-/// Kinds are told apart by shape as well as by colour.
+/// Kinds differ in shape as well as in colour.
 #[derive(Clone, Copy)]
 pub(super) enum MarkerShape {
     Dot,
@@ -37,7 +37,7 @@ impl MarkerShape {
         }
     }
 
-    /// Drawn around a place; `r` is its half width.
+    /// The path of a marker at a position; `r` is its half width.
     pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
         let d = 2.0 * r;
         match self {
@@ -52,7 +52,7 @@ impl MarkerShape {
     }
 }
 
-/// The map: land, a grid of degrees, and the places, the last layer on top.
+/// The map: land, graticule, and the points; the last layer is on top.
 pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     let turn = |(lon, lat): &(f64, f64)| {
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
@@ -92,7 +92,7 @@ pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     )
 }
 
-/// Lines of round degrees with their names, about six across.
+/// Labelled lines at round degrees, about six across.
 fn graticule(view: &MapView) -> String {
     let degrees = view.width / 10.0;
     let steps = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
@@ -142,7 +142,7 @@ fn graticule(view: &MapView) -> String {
     )
 }
 
-/// Lines in degrees over the land, with defects on top.
+/// Draws lines in degrees over the land, with defects on top.
 pub(crate) fn on_land(lines: &[Vec<(f64, f64)>], defects: &[(f64, f64)]) -> String {
     let turn = |(lon, lat): (f64, f64)| {
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
@@ -153,7 +153,7 @@ pub(crate) fn on_land(lines: &[Vec<(f64, f64)>], defects: &[(f64, f64)]) -> Stri
     drawing(&view, &land, lines, defects, turn)
 }
 
-/// Lines of any plane, with defects on top.
+/// Draws lines in planar coordinates, with defects on top.
 pub(crate) fn plain(lines: &[Vec<(f64, f64)>], defects: &[(f64, f64)]) -> String {
     let fold = |get: fn(&(f64, f64)) -> f64| {
         let all = lines.iter().flatten().map(get);
@@ -178,11 +178,11 @@ fn drawing(
     turn: impl Fn((f64, f64)) -> Option<(f64, f64)>,
 ) -> String {
     let cell = view.width / GRID;
-    // A tenth of a pixel.
+    // Enough decimals for a tenth of a pixel.
     let decimals = (1.0 - cell.log10()).ceil().clamp(0.0, 12.0) as usize;
     let mut seen = BTreeSet::new();
     let (mut paths, mut dots, mut marks) = (String::new(), String::new(), String::new());
-    // Positions that fall on one pixel are one, so that the page stays small.
+    // Positions on the same pixel are drawn once, so that the page stays small.
     let pixel = |(x, y): (f64, f64)| (((x - view.x) / cell) as i64, ((y - view.y) / cell) as i64);
     for line in lines {
         let mut last = None;
@@ -226,19 +226,21 @@ fn drawing(
 }
 
 struct MapView {
+    /// The left edge, in the units of the drawing.
     x: f64,
+    /// The upper edge, in the units of the drawing.
     y: f64,
     width: f64,
     height: f64,
 }
 
 impl MapView {
-    /// Twice as wide as high, with room around the points, never smaller than two degrees.
+    /// The view around points: twice as wide as high, with a margin, at least two degrees wide.
     fn around(places: &[(f64, f64)]) -> MapView {
         MapView::at_least(places, 20.0)
     }
 
-    /// The same, as close as a hundredth of a degree.
+    /// The same, but at least a hundredth of a degree wide.
     fn close(places: &[(f64, f64)]) -> MapView {
         MapView::at_least(places, 0.1)
     }

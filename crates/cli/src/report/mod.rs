@@ -1,8 +1,8 @@
-//! The report of a run: one page that needs nothing else and can be attached to a ticket.
+//! The HTML report of a run: one self-contained file.
 //!
-//! Style, plots and the content policy are those of the simulator's pages; here are only the
-//! map, the timeline and what is said about a run. The same page serves `geocode` and `run`:
-//! almost all of it is read from the registry, so that a report cannot say what the metrics do not.
+//! Style, plots and the content security policy are those of the simulator's pages; only the map,
+//! the timeline and the text about the run are defined here. `geocode`, `fetch` and `run` share the
+//! page. Almost all of it is read from the registry, so the report agrees with the metrics.
 
 mod bars;
 pub(crate) mod map;
@@ -20,13 +20,13 @@ pub(crate) use bars::percent_text;
 use bars::{Bar, BarSegment};
 use map::{MarkerLayer, MarkerShape};
 use tidegate_pipeline::gate::Reading;
-use tidegate_pipeline::telemetry::{PlaceKind, RecordEnd, Summary, Telemetry};
+use tidegate_pipeline::telemetry::{LimitSummary, PlaceKind, RecordEnd, Summary, Telemetry};
 use tidegate_sim::report::{escape, html};
 
 use crate::observe::Observation;
 use crate::progress::{span, thousands};
 
-/// How good an end is.
+/// How good an outcome is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -34,31 +34,31 @@ pub(crate) enum Tone {
     Bad,
 }
 
-/// What a report is about.
+/// The content of a report.
 pub(crate) struct ReportPage<'a> {
-    /// What kind of run it was.
+    /// The kind of run.
     pub(crate) kind: &'a str,
-    /// What was run, in a few words.
+    /// The title of the run.
     pub(crate) title: &'a str,
     /// One sentence on how it ended.
     pub(crate) ended: &'a str,
-    /// Whether that is good.
+    /// How good the outcome is.
     pub(crate) tone: Tone,
-    /// When, in words.
+    /// The time of the run, as text.
     pub(crate) when: &'a str,
-    /// What was counted.
+    /// The metrics of the run.
     pub(crate) telemetry: &'a Telemetry,
-    /// Records that came into being beyond those read.
+    /// The number of records created by steps, beyond those read.
     pub(crate) added: u64,
-    /// What was seen over time.
+    /// The observation of the run over time.
     pub(crate) seen: &'a Observation,
-    /// What else to tell.
+    /// Further notes.
     pub(crate) notes: &'a [String],
-    /// The policy in force: names and values, by section.
+    /// The effective policy: names and values, by section.
     pub(crate) policy: &'a [(String, Vec<(String, String)>)],
 }
 
-/// The page.
+/// Renders the page.
 pub(crate) fn page(report: &ReportPage<'_>) -> String {
     let summary = report.telemetry.summary();
     let mut main = tiles(report, &summary);
@@ -100,7 +100,7 @@ fn header(report: &ReportPage<'_>) -> String {
     out
 }
 
-/// The figures that a person looks for first.
+/// The most important figures.
 fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
     let records = &report.telemetry.records;
     let dead = records.ended_so(RecordEnd::Failed);
@@ -132,7 +132,7 @@ fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
     out
 }
 
-/// Read = what became of it.
+/// The balance of records: those read equal the sum of their outcomes.
 fn books(report: &ReportPage<'_>) -> String {
     let r = &report.telemetry.records;
     let offered = r.offered() + report.added;
@@ -250,12 +250,36 @@ fn calls(s: &Summary) -> String {
         pair("responses shared by identical records", thousands(s.shared)),
     ];
     format!(
-        "<section><h2>Calls</h2><div class=\"cards\"><div>{}</div><div>{}</div><div>{}</div><div>{}</div></div></section>",
+        "<section><h2>Calls</h2><div class=\"cards\"><div>{}</div><div>{}</div><div>{}</div><div>{}</div></div>{}</section>",
         bars::table("Success by attempt", ["attempt", "succeeded"], &attempts),
         bars::table("Retries per call", ["retries", "calls"], &retries),
         bars::table("Status codes", ["status", "responses"], &statuses),
         html::rows_html("Totals", &numbers),
+        limits(&s.limits),
     )
+}
+
+/// What the lanes learned of the limits of their servers, and why.
+fn limits(all: &[LimitSummary]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let head = ["host", "limit", "calls/s", "burst", "window", "at once", "changes", "reason"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
+    rows.extend(all.iter().map(|limit| {
+        vec![
+            limit.host.clone(),
+            limit.kind.to_owned(),
+            number(limit.rate),
+            number(limit.burst),
+            limit.window_seconds.map_or_else(|| "–".to_owned(), |window| format!("{window:.1} s")),
+            limit.in_flight.map_or_else(|| "–".to_owned(), |calls| calls.to_string()),
+            limit.changes.to_string(),
+            limit.reason.to_owned(),
+        ]
+    }));
+    html::rows_html("Limits that were learned", &rows)
 }
 
 fn alerts(seen: &Observation) -> String {
@@ -281,7 +305,7 @@ fn alerts(seen: &Observation) -> String {
     out
 }
 
-/// With a capital letter at the beginning.
+/// The text with its first letter capitalized.
 pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! What the report says about a pipeline's run, beyond what the registry knows.
+//! The report of a pipeline run: what the registry does not contain.
 
 use serde_json::Value as Json;
 use tidegate_core::time::calendar::rfc3339;
@@ -12,7 +12,7 @@ use crate::execute::counted;
 use crate::observe::Observation;
 use crate::progress::thousands;
 
-/// The page about a run, whatever its end.
+/// The report of a run, whatever its outcome.
 pub(crate) fn pipeline(
     manifest: &Manifest,
     result: &std::result::Result<Result, RunError>,

@@ -1,8 +1,8 @@
-//! What happened when: samples of the run, as many as a plot can show.
+//! Samples of a run over time, no more than a plot can show.
 //!
-//! Samples are cumulative counts, so that losing every second one loses no event. When there are
-//! too many, every second one goes and the sampling slows down: a run of a minute and one of a
-//! week take the same room.
+//! Samples are cumulative counts, so dropping one loses no event. When there are too many, every
+//! second one is dropped and the interval doubles: a run of a minute and a run of a week take the
+//! same memory.
 
 use std::time::Duration;
 
@@ -10,19 +10,26 @@ use tidegate_sim::outcome::{Axis, Plot, PlotLine};
 
 const SAMPLES_MAX: usize = 480;
 
-/// One look at the run. Counts are since the start.
+/// One sample of the run. Counts are since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TimelineSample {
+    /// Time since the start.
     pub(crate) at: Duration,
+    /// Calls sent.
     pub(crate) sent: u64,
+    /// Calls throttled.
     pub(crate) throttled: u64,
+    /// Calls that failed: a status of 500 or more, or none.
     pub(crate) failed_calls: u64,
-    /// Seconds waited on purpose.
+    /// The time that calls have waited for a retry, in seconds.
     pub(crate) backoff: f64,
+    /// Records with an outcome.
     pub(crate) done: u64,
+    /// Calls in flight at this time.
     pub(crate) in_flight: u32,
-    /// Calls that wait for their lane.
+    /// The number of calls that wait for a permit of their lane.
     pub(crate) waiting: u64,
+    /// The rate limit of the lanes, in calls per second.
     pub(crate) rate: Option<f64>,
 }
 
@@ -30,11 +37,12 @@ pub(crate) struct TimelineSample {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
     samples: Vec<TimelineSample>,
+    /// The shortest interval between two samples.
     every: Duration,
 }
 
 impl Timeline {
-    /// Takes a sample, if it is time for one.
+    /// Adds a sample if the interval has passed.
     pub(crate) fn take(&mut self, sample: TimelineSample) {
         if self.samples.last().is_some_and(|last| sample.at < last.at + self.every) {
             return;
@@ -50,9 +58,9 @@ impl Timeline {
         }
     }
 
-    /// The plots of a run that took this long.
+    /// The plots of a run of this duration.
     pub(crate) fn plots(&self, took: Duration) -> Vec<Plot> {
-        // Rates over bins of about a hundredth of the run, or they are noise.
+        // Rates are averaged over about 1 % of the run, to reduce noise.
         let bin = (took.as_secs_f64() / 100.0).max(0.1);
         let rate = |get: fn(&TimelineSample) -> f64| -> Vec<(f64, f64)> {
             let mut points = Vec::new();
@@ -82,7 +90,7 @@ impl Timeline {
             line("throttled", rate(|s| s.throttled as f64)),
             line("failed calls", rate(|s| s.failed_calls as f64)),
         ];
-        // A pace that was never near is no limit, and would hide the others.
+        // Omit a rate limit far above the actual rate; it would flatten the other lines.
         let most = pace.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
         let near = |s: &TimelineSample| {
             s.rate.filter(|rate| *rate <= 2.0 * most).map(|rate| (s.at.as_secs_f64(), rate))
@@ -98,7 +106,7 @@ impl Timeline {
                 "calls",
                 vec![
                     line("in flight", level(|s| f64::from(s.in_flight))),
-                    // A second of waiting per second is one call that waits.
+                    // One second of backoff per second means one waiting call.
                     line("in backoff", rate(|s| s.backoff)),
                     line("waiting for the lane", level(|s| s.waiting as f64)),
                 ],

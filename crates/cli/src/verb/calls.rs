@@ -1,15 +1,15 @@
-//! What `geocode` and `fetch` can be told about their calls, and what that makes of them.
+//! The options of `geocode` and `fetch` about their calls.
 //!
-//! Both hold their calls to the same rules, so the options, their bounds and what they become are
-//! written once. A verb changes words where it speaks of other things.
+//! Both commands have the same options with the same limits; a command may override a help text.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_client::profile::{Profile, Profiles};
+use tidegate_core::patience;
 use tidegate_pipeline::manifest::duration;
 
-/// How often, how long and how fast to ask.
+/// Options for rate, attempts and time limits.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct CallArgs {
@@ -25,16 +25,27 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) timeout: Option<Duration>,
 
-    /// Deadline for one row, from its first attempt
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
-    pub(super) deadline: Duration,
+    /// Deadline for one row, from its first attempt; stop with exit code 75 if the service asks to
+    /// wait, or fails, for longer [default: 5m, without that stop]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) deadline: Option<Duration>,
 
     /// Stop with exit code 75 if the service asks to wait, or fails, for longer than this
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
-    pub(super) patience: Duration,
+    /// [default: 15m, or --deadline if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) patience: Option<Duration>,
 }
 
-/// Whom to ask, and where that may lead.
+impl CallArgs {
+    /// How long the command waits for a service. Whoever sets a deadline and asks for no more
+    /// patience does not want to wait beyond it.
+    pub(super) fn patience(&self) -> Duration {
+        let deadline = self.deadline.unwrap_or(patience::DEFAULT);
+        self.patience.unwrap_or(deadline.min(patience::DEFAULT))
+    }
+}
+
+/// Options for profiles and permitted addresses.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct Reach {

@@ -1,4 +1,4 @@
-//! `tidegate chaos`: a misbehaving provider on this machine.
+//! `tidegate chaos`: a faulty provider on this machine.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tidegate_chaos::{
 use tidegate_chaos::{Quirk, Unrest, When, preset, spec};
 
 use crate::exit::Exit;
-use crate::out;
+use crate::{metrics, out};
 
 /// Run a faulty local provider for tests and demos
 ///
@@ -39,8 +39,9 @@ pub(crate) struct Args {
     /// Random seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// bucket:500/s,burst=50 | fixed:5/100ms | sliding:100/10s | counter:100/10s | concurrency:8;
-    /// join several with +, all must admit the call
+    /// bucket:500/s,burst=50 | fixed:5/100ms | sliding:100/10s | counter:100/10s | concurrency:8 |
+    /// leaky:100/s,burst=20,delay=0 (nginx) | stick:100/1s (HAProxy); join several with +, all must
+    /// admit the call
     #[arg(long, value_name = "LIMIT", value_parser = spec::throttle)]
     throttle: Option<ServerLimit>,
     /// Scope of the throttle
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// Status of a throttled call; 200 puts the error into the body
     #[arg(long, value_name = "STATUS", value_parser = spec::status)]
     throttle_status: Option<u16>,
+    /// Wait before a throttled call is answered (a tarpit)
+    #[arg(long, value_name = "SPAN", value_parser = spec::span)]
+    throttle_after: Option<Duration>,
     /// Rate limit headers: none, retry-after, ietf, x-ratelimit-epoch, … (see docs/chaos.md)
     #[arg(long, value_name = "DIALECT")]
     headers: Option<Dialect>,
@@ -125,7 +129,7 @@ pub(crate) struct Args {
     /// After N features, link the next page back to the second; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     loop_after: u64,
-    /// A habit of a real server; may be repeated
+    /// A quirk of a real server; may be repeated
     #[arg(long, value_name = "HABIT")]
     quirk: Vec<Quirk>,
     /// What a random choice depends on besides the seed
@@ -155,7 +159,10 @@ enum ChaosFormat {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let handle = config(args).and_then(|config| Chaos::start(config).map_err(|error| error.to_string()));
+    let handle = config(args).and_then(|config| {
+        let addr = config.addr;
+        Chaos::start(config).map_err(|error| format!("--addr {addr}: {}", metrics::in_use(error)))
+    });
     let handle = match handle {
         Ok(handle) => handle,
         Err(why) => {
@@ -204,6 +211,7 @@ fn config(args: &Args) -> Result<Config, String> {
         limit: args.throttle.clone().unwrap_or(base.limit),
         scope: args.scope.unwrap_or(base.scope),
         throttle_status: args.throttle_status.unwrap_or(base.throttle_status),
+        throttle_after: args.throttle_after.unwrap_or(base.throttle_after),
         headers: args.headers.unwrap_or(base.headers),
         service: args.service_ms.unwrap_or(base.service),
         outages: args.outage.clone(),

@@ -1,4 +1,4 @@
-//! `tidegate check`: everything that is wrong with a file of features.
+//! `tidegate check`: reports every problem in a file of features.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,6 +13,7 @@ use tidegate_geo::{Batch, format};
 
 use crate::execute::counted;
 use crate::exit::Exit;
+use crate::layer::FormatArg;
 use crate::progress::thousands;
 use crate::{layer, out};
 
@@ -36,6 +37,10 @@ pub(crate) struct Args {
     /// File to check
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// Format of FILE [default: decided by its extension, else by its first bytes]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    input_format: Option<FormatArg>,
 
     /// Layer to check [default: all]
     #[arg(long, value_name = "NAME")]
@@ -85,13 +90,20 @@ enum CheckFormat {
     Ndjson,
 }
 
-/// How many findings the table and the JSON object list; all are counted.
+/// The most findings that the table and the JSON object list; all are counted.
 const LISTED_MAX: usize = 1000;
 const SHOWN_MAX: usize = 20;
 
+impl Args {
+    fn read(&self, layer: Option<String>) -> ReadOptions {
+        let format = self.input_format.map(FormatArg::format);
+        ReadOptions { format, layer, ..ReadOptions::default() }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let give_up = |error: &tidegate_geo::Error| Ok(layer::give_up("check", &args.file, error));
-    let names = match (&args.layer, format::layers(&args.file, &ReadOptions::default())) {
+    let names = match (&args.layer, format::layers(&args.file, &args.read(None))) {
         (Some(name), Ok(_)) => vec![Some(name.clone())],
         (None, Ok(names)) if names.len() > 1 => names.into_iter().map(Some).collect(),
         (None, Ok(_)) => vec![None],
@@ -108,7 +120,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let mut all = Vec::new();
     let mut good = true;
     for name in names {
-        let read = ReadOptions { layer: name, ..ReadOptions::default() };
+        let read = args.read(name);
         let in_degrees = match format::open(&args.file, &read) {
             Ok(reader) => {
                 reader.layer().crs.as_ref().and_then(tidegate_geo::Crs::entry).is_none_or(|e| e.geographic)
@@ -156,7 +168,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(if good { Exit::Done } else { Exit::Failure })
 }
 
-/// What is found, streamed or listed.
+/// The findings, streamed or collected.
 struct Findings {
     stream: bool,
     listed: Vec<Value>,

@@ -1,4 +1,4 @@
-//! `tidegate completions`: scripts that let a shell complete the command line.
+//! `tidegate completions`: shell completion scripts.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `tidegate convert`: from one file of features to another.
+//! `tidegate convert`: converts features from one file to another.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,6 +16,7 @@ use tidegate_geo::schema::Kind;
 
 use crate::execute::counted;
 use crate::exit::Exit;
+use crate::layer::FormatArg;
 use crate::progress::thousands;
 use crate::{layer, out};
 
@@ -105,6 +106,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     grids: Vec<PathBuf>,
 
+    /// Format of IN [default: decided by its extension, else by its first bytes]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    input_format: Option<FormatArg>,
+
     /// Output format, if the extension of OUT does not select it
     #[arg(long = "to", value_name = "FORMAT", value_enum)]
     to_format: Option<FormatArg>,
@@ -150,20 +155,6 @@ enum OutsideArg {
     Warn,
     /// Reject them
     Refuse,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatArg {
-    Gpkg,
-    Geojson,
-    Geojsonl,
-    Geojsons,
-    Csv,
-    Fgb,
-    Parquet,
-    Shp,
-    Gml,
-    Esrijson,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -215,8 +206,9 @@ impl Args {
         };
         Steps {
             read: ReadOptions {
+                format: self.input_format.map(FormatArg::format),
                 layer: self.layer.clone(),
-                // What will be repaired must first be let in.
+                // Invalid geometries must pass the check to be repaired.
                 rules: if self.make_valid.is_some() { Rules::Pass } else { Rules::Refuse },
                 keep_raw: self.rejects.is_some(),
                 keep_foreign: self.holds_foreign() && self.foreign != Some(Foreign::Drop),
@@ -251,7 +243,7 @@ impl Args {
         }
     }
 
-    /// Whether OUT has a place for foreign members.
+    /// Whether the format of OUT can hold foreign members.
     fn holds_foreign(&self) -> bool {
         let format = self.to_format.map(FormatArg::format).or_else(|| Format::of_path(&self.to));
         format.is_some_and(Format::is_only_wgs84)
@@ -262,23 +254,6 @@ impl Args {
             MakeValid::Linework => Method::Linework,
             MakeValid::Structure => Method::Structure,
         })
-    }
-}
-
-impl FormatArg {
-    fn format(self) -> Format {
-        match self {
-            FormatArg::Gpkg => Format::GeoPackage,
-            FormatArg::Geojson => Format::GeoJson,
-            FormatArg::Geojsonl => Format::GeoJsonLines,
-            FormatArg::Geojsons => Format::GeoJsonSeq,
-            FormatArg::Csv => Format::Csv,
-            FormatArg::Fgb => Format::FlatGeobuf,
-            FormatArg::Parquet => Format::GeoParquet,
-            FormatArg::Shp => Format::Shapefile,
-            FormatArg::Gml => Format::Gml,
-            FormatArg::Esrijson => Format::EsriJson,
-        }
     }
 }
 
@@ -322,7 +297,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(if rejected { Exit::DeadLetters } else { Exit::Done })
 }
 
-/// Why nothing is begun.
+/// The reason why the options are invalid.
 fn refusal(args: &Args, to_stdout: bool) -> Option<String> {
     if to_stdout && (args.to_format.is_none() || args.format == ConvertFormat::Json) {
         return Some("writing to standard output requires --to FORMAT and excludes --format json".into());

@@ -1,7 +1,7 @@
-//! `tidegate demo`: the main job in one command, with nothing installed.
+//! `tidegate demo`: shows the main use in one command, without further setup.
 //!
-//! A provider that throttles, goes down, resets, lies and refuses is started in this process; some
-//! thousands of rows are geocoded through it by the very code of `tidegate geocode`.
+//! It starts a faulty provider in this process and geocodes several thousand rows through it, with
+//! the code of `tidegate geocode`.
 
 use std::fmt::Write;
 use std::fs;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// The command line of `geocode`, so that the demo runs what a person would run.
+/// The command line of `geocode`, so that the demo runs what a user would run.
 #[derive(Parser)]
 struct GeocodeLine {
     #[command(flatten)]
@@ -112,7 +112,7 @@ fn play(args: &Args) -> Result<Exit, String> {
         path("places.gpkg").display(),
         path("report.html").display(),
     ));
-    // Rows that the provider refuses are dead letters by design; anything else is our failure.
+    // Rows that the provider rejects become dead letters by design; anything else is a failure.
     let meant = matches!(exit, Exit::Done | Exit::DeadLetters) && told.duplicates_executed == 0;
     Ok(if meant { Exit::Done } else { Exit::Failure })
 }

@@ -1,4 +1,4 @@
-//! `tidegate deploy`: what a person needs to watch Tidegate, written from the table of metrics.
+//! `tidegate deploy`: writes the files for monitoring, generated from the table of metrics.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::deploy;
 use crate::exit::Exit;
 use crate::out;
 
-/// Write the Grafana dashboard, the Prometheus alert rules and the systemd units
+/// Write a Grafana dashboard, Prometheus alert rules, systemd units and a cron file
 ///
 /// The dashboard and the rules are generated from the metrics of this version, so that every panel
 /// refers to an existing metric. The rules use the default thresholds of `alerts` in the manifest.

@@ -1,4 +1,4 @@
-//! `tidegate doctor`: can this work, here and now?
+//! `tidegate doctor`: checks whether a run can work here and now.
 
 use std::fmt::Write;
 use std::io;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(exit(&findings))
 }
 
-/// Only what is wrong here is a failure; what is wrong over there may be well later.
+/// A local problem is a failure; a remote one may go away.
 fn exit(findings: &[Diagnosis]) -> Exit {
     let failed: Vec<_> = findings.iter().filter(|finding| finding.health == HealthLevel::Fail).collect();
     match failed.as_slice() {

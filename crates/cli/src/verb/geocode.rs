@@ -1,4 +1,4 @@
-//! `tidegate geocode`: a CSV of addresses in, the same rows with places out.
+//! `tidegate geocode`: adds coordinates to the rows of a CSV file.
 
 use std::fs::{self, File};
 use std::io;
@@ -193,7 +193,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     .run()
 }
 
-/// The manifest that these options make.
+/// Builds the manifest from the options.
 fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
     let mut profile = args.reach.profile(&args.profile)?;
     if let Some(url) = &args.url {
@@ -210,7 +210,8 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
         .into());
     }
     let text = |path: &Path| path.display().to_string();
-    // The profile's limits are what its public service allows; elsewhere the lane learns.
+    // The limits of a profile are those of its public service; for another URL the lane learns
+    // them.
     let in_flight_max = if args.url.is_none() { profile.in_flight() } else { IN_FLIGHT_MAX };
     preset::geocode(&GeocodeOptions {
         id: pipeline(args)?,
@@ -242,20 +243,22 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
         calls: CallOptions {
             attempts: args.calls.attempts,
             timeout: args.calls.timeout.unwrap_or(profile.timeout()),
-            deadline: args.calls.deadline,
+            deadline: args.calls.deadline.unwrap_or(DEADLINE),
             in_flight_max: Some(args.in_flight.unwrap_or(in_flight_max)),
         },
-        patience: args.calls.patience,
+        patience: args.calls.patience(),
         output: args.output.clone(),
         dead_letters: args.dead_letters.as_ref().map(|store| (store.clone(), args.retention)),
     })
 }
 
-/// Calls under way at once to a service of one's own, at most.
+/// The default deadline of one row.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// The most concurrent calls to a service with a URL of its own.
 const IN_FLIGHT_MAX: u32 = 256;
 
-/// A name of its own for each input and output, still telling: another table of the same name must
-/// neither wait for this one nor continue it.
+/// A readable pipeline name that is unique per input and output, so that another table of the same
+/// name neither waits for this one nor continues it.
 fn pipeline(args: &Args) -> Result<String, String> {
     let stem = args.input.file_stem().filter(|stem| *stem != "-");
     let stem = stem.map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy());
@@ -264,10 +267,10 @@ fn pipeline(args: &Args) -> Result<String, String> {
     Ok(preset::id("geocode", &stem, &json!(paths.map(|path| path.to_string_lossy().into_owned()))))
 }
 
-/// The input as a file: standard input is copied into one, because it is read more than once.
+/// The input as a file. Standard input is copied to one, because it is read more than once.
 struct Input {
     path: PathBuf,
-    /// It goes when it is done with.
+    /// Whether the file is a copy, to be deleted at the end.
     is_copy: bool,
 }
 
@@ -290,7 +293,7 @@ impl Input {
 impl Drop for Input {
     fn drop(&mut self) {
         if self.is_copy {
-            // What stays is in the state directory.
+            // A copy that cannot be deleted stays in the state directory.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! `tidegate init`: a first manifest for a file or a layer of a service.
+//! `tidegate init`: generates a manifest for a file or a layer of a service.
 
 use std::fmt::Write;
 use std::io;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_geo::format::Format;
+use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::validity::Checker;
 use tidegate_geo::{Kind, Value};
 use tidegate_pipeline::manifest;
@@ -92,12 +93,12 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-/// Whether it is not on this machine.
+/// Whether the source is a remote service.
 fn is_afar(args: &Args) -> bool {
     args.from.contains("://")
 }
 
-/// The lines of `services` and `source` for a service.
+/// The sections `services` and `source` for a service.
 fn service(args: &Args) -> String {
     let mut text = format!("  services:\n    source:\n      url: {}\n", yaml(&args.from));
     let guessed =
@@ -118,17 +119,20 @@ fn service(args: &Args) -> String {
     text
 }
 
-/// The policies, which hold for every manifest.
+/// The policies of every generated manifest.
 const POLICY: &str = "  retry_policy:
     max_attempts: 5
     base_delay: 1s
     retryable_status_codes: [408, 425, 429, 500, 502, 503, 504]
 ";
 
-/// Opens what is to be looked at.
+/// Opens the source to examine.
 fn open(args: &Args) -> Result<Box<dyn Source>, String> {
     if !is_afar(args) {
-        return Ok(Box::new(FileSource::open(Path::new(&args.from), args.layer.clone(), 4096)?));
+        return Ok(Box::new(FileSource::open(
+            Path::new(&args.from),
+            ReadOptions { layer: args.layer.clone(), ..ReadOptions::default() },
+        )?));
     }
     let url = url::Url::parse(&args.from).map_err(|e| format!("{}: {e}", args.from))?;
     let file = args.profile.is_none() && matches!(ServiceKind::of_url(&url), Some(ServiceKind::File));
@@ -145,19 +149,23 @@ fn open(args: &Args) -> Result<Box<dyn Source>, String> {
     engine::look(&made, Path::new("")).map_err(String::from)
 }
 
-/// What one pass finds.
+/// The findings of one pass over the source.
 struct LayerScan {
     name: String,
     crs: Option<String>,
     geographic: bool,
+    /// The number of records read.
     records: u64,
+    /// The number of unreadable records.
     rejected: u64,
+    /// The number of invalid geometries.
     invalid: u64,
+    /// The number of records without a geometry.
     without: u64,
     fields: Vec<(String, Kind, u64)>,
     key: Option<String>,
     mixed: bool,
-    /// Only the first page was looked at; the service declares so many records.
+    /// Set if only the first page was read: the number of records that the service declares.
     partly: Option<Option<u64>>,
 }
 
@@ -219,7 +227,7 @@ fn look(args: &Args) -> Result<LayerScan, String> {
     Ok(found)
 }
 
-/// A name that keys have.
+/// Whether a field name suggests a key.
 fn likely_key(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     ["id", "fid", "gid", "oid", "objectid", "key", "code", "uuid"].contains(&lower.as_str())
@@ -227,7 +235,7 @@ fn likely_key(name: &str) -> bool {
         || lower.ends_with("id") && lower.len() <= 12
 }
 
-/// A text as YAML takes it.
+/// A text as a YAML scalar.
 fn yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -241,8 +249,7 @@ fn written(args: &Args, found: &LayerScan) -> Result<String, String> {
     let nulls: u64 = found.fields.iter().map(|(_, _, n)| n).sum();
     let values = found.records * found.fields.len() as u64;
     let share = if values == 0 { 0.0 } else { nulls as f64 / values as f64 };
-    // Rounded up to a tenth of a percent, so that the same file passes; of a service only a part was
-    // seen.
+    // Rounded up to 0.1 %, so that the same file passes; a service was read only in part.
     let allowed = (share * 1000.0).ceil() / 1000.0;
     let allowed = if found.partly.is_some() { allowed.max(0.5) } else { allowed };
     let csv = Format::of_path(Path::new(&args.from)) == Some(Format::Csv) && found.partly.is_none();

@@ -1,4 +1,4 @@
-//! `tidegate inspect`: what is in a file of features.
+//! `tidegate inspect`: shows what a file of features contains.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
 use crate::exit::Exit;
-use crate::layer::{self, LayerSample, PageLayer};
+use crate::layer::{self, FormatArg, LayerSample, PageLayer};
 use crate::out;
 use crate::progress::thousands;
 
@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// File to inspect
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// Format of FILE [default: decided by its extension, else by its first bytes]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    input_format: Option<FormatArg>,
 
     /// Layer to inspect [default: all]
     #[arg(long, value_name = "NAME")]
@@ -67,7 +71,7 @@ enum InspectFormat {
     Json,
 }
 
-/// What the pass notes of each field, and what it keeps to draw.
+/// Statistics of each field, and the sample to draw.
 #[derive(Default)]
 struct Notes {
     sample: LayerSample,
@@ -125,7 +129,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             Err(error) => give_up(&error),
         };
     }
-    let names = match format::layers(&args.file, &ReadOptions::default()) {
+    let named = args.input_format.map(FormatArg::format);
+    let read = ReadOptions { format: named, ..ReadOptions::default() };
+    let names = match format::layers(&args.file, &read) {
         Ok(names) => names,
         Err(error) => return give_up(&error),
     };
@@ -135,14 +141,14 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         None => vec![None],
     };
     let (mut said, mut pages) = (Vec::new(), Vec::new());
-    let format = Format::detect(&args.file).ok().flatten().map_or("unknown", Format::name);
+    let found = named.or_else(|| Format::detect(&args.file).ok().flatten());
+    let format = found.map_or("unknown", Format::name);
     if args.format == InspectFormat::Table {
         let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
         out::data(&format!("{}: {format}, {} bytes\n", args.file.display(), thousands(size)))?;
     }
     for name in names {
-        let checks =
-            Checks { read: ReadOptions { layer: name, ..ReadOptions::default() }, ..Checks::default() };
+        let checks = Checks { read: ReadOptions { layer: name, ..read.clone() }, ..Checks::default() };
         let mut notes = Notes::default();
         let report = match check::check(&args.file, &checks, &mut notes) {
             Ok(report) => report,
@@ -170,7 +176,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What a GeoTIFF says of itself.
+/// Shows the header of a GeoTIFF.
 fn raster_told(args: &Args, raster: &Raster) -> io::Result<Exit> {
     let Raster { width, height, bands, sample, compression, .. } = raster;
     let crs = raster.crs.as_ref().and_then(|crs| crs.as_ref().ok());
@@ -234,7 +240,7 @@ fn answer(report: &Report, notes: &Notes) -> Value {
     said
 }
 
-/// What is known of a layer: names and values.
+/// The properties of a layer: names and values.
 fn facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));

@@ -1,4 +1,4 @@
-//! `tidegate keys`: who may read the payloads of dead letters.
+//! `tidegate keys`: the keys that seal dead letters and sign the audit.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-/// A key for `audit.key` in a manifest.
+/// Generates a key for `audit.key` in a manifest.
 fn sign(args: &One) -> io::Result<Exit> {
     let made = || -> Result<Signer, String> {
         if args.key.exists() {
@@ -104,7 +104,7 @@ fn read(path: &Path) -> Result<Vec<SecretKey>, LetterError> {
     }
 }
 
-/// Adds a key to the file, durably: it must not be lost once something is sealed to it.
+/// Appends a key to the file durably: it must not be lost once something is sealed to it.
 fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
     let at = |e: io::Error| LetterError::Refused(format!("{}: {e}", path.display()));
     let mut options = std::fs::OpenOptions::new();
@@ -133,8 +133,8 @@ fn generate(args: &Both) -> Result<String, LetterError> {
     ))
 }
 
-/// The new key is in the file before the store names it, and the store names it before anything is
-/// wrapped to it: wherever this is cut off, it can be run again.
+/// The new key is in the file before the store uses it, and the store uses it before any key is
+/// wrapped to it. So an interrupted rotation can be repeated.
 fn rotate(args: &Both) -> Result<String, LetterError> {
     let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     let mut keys = read(&args.key)?;
@@ -142,7 +142,8 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
     let now = now.ok_or_else(|| {
         LetterError::Refused("the store has no key; create one with `tidegate keys generate`".into())
     })?;
-    // A rotation that was cut off has letters of other keys left: it is finished, with the same key.
+    // After an interrupted rotation some letters still have other keys: finish it with the same
+    // key.
     let unfinished = !store.wrapped_to_others(&now.key_id, -1)?.is_empty();
     let recipient = if unfinished && keys.iter().any(|key| key.key_id == now.key_id) {
         now

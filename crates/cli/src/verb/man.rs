@@ -1,4 +1,4 @@
-//! `tidegate man`: the manual page, written from the same text as `--help`.
+//! `tidegate man`: the manual pages, generated from the text of `--help`.
 
 use std::io;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The command a page is about.
+/// The command that a page is about.
 fn page(verb: Option<&str>) -> Option<Command> {
     let mut whole = crate::Args::command();
     whole.build();

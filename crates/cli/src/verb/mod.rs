@@ -1,7 +1,7 @@
-//! The verbs, one file each.
+//! The commands, one file each.
 //!
-//! To add one: a file with `Args` (what it takes) and `run` (what it does), a variant here.
-//! `run` returns how the command ends; its only error is that the output cannot be written.
+//! To add one, write a file with `Args` and `run`, and add a variant here. `run` returns the exit
+//! code; its only error is that the output cannot be written.
 
 pub(crate) mod audit;
 mod calls;
@@ -34,7 +34,7 @@ use clap::Subcommand;
 
 use crate::exit::Exit;
 
-/// What to do.
+/// A command.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     Init(init::Args),
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         match self {
             Verb::Init(args) => init::run(args),
@@ -93,7 +93,7 @@ impl Verb {
     }
 }
 
-/// Whether two names are of one file that is there.
+/// Whether two paths are the same existing file.
 fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -1,10 +1,12 @@
-//! `tidegate plan`: what would a run do?
+//! `tidegate plan`: shows what a run would do.
 
 use std::fmt::Write;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_geo::format::Format;
 use tidegate_pipeline::manifest::{self, Manifest, Policy, human};
 use tidegate_pipeline::run::{PagePlan, Plan, plan};
 
@@ -57,10 +59,17 @@ fn price(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The manifest of a file, or `None` after its problems have been told.
+/// Loads a manifest; `None` after printing its problems.
 pub(crate) fn load(file: &Path) -> Option<Manifest> {
     match manifest::load(file) {
         Ok(manifest) => Some(manifest),
+        Err(_) if data_format(file).is_some() => {
+            let (file, format) = (file.display(), data_format(file).unwrap_or_default());
+            out::say(&format!(
+                "tidegate: {file} is data ({format}), not a manifest; `tidegate init {file} -o pipeline.yaml` writes a manifest for it"
+            ));
+            None
+        }
         Err(rejection) => {
             let count = rejection.count();
             let plural = if count == 1 { "" } else { "s" };
@@ -70,7 +79,18 @@ pub(crate) fn load(file: &Path) -> Option<Manifest> {
     }
 }
 
-/// The folder from which the paths of a manifest start.
+/// The format of a file that holds data, by its name or its first bytes.
+fn data_format(file: &Path) -> Option<String> {
+    let named = Format::of_path(file).map(|format| format.name().to_owned());
+    named.or_else(|| {
+        let mut start = [0; 256];
+        let len = File::open(file).and_then(|mut file| file.read(&mut start)).unwrap_or(0);
+        let text: String = String::from_utf8_lossy(start.get(..len)?).split_whitespace().collect();
+        text.starts_with("{\"type\":\"Feature").then(|| "GeoJSON".to_owned())
+    })
+}
+
+/// The directory that the paths of a manifest are relative to.
 pub(crate) fn folder(file: &Path) -> PathBuf {
     file.parent().map(Path::to_owned).unwrap_or_default()
 }
@@ -87,16 +107,16 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-/// What a person knows that the services do not say.
+/// Estimates from the command line, for what the services do not declare.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Estimate {
-    /// Of 1,000 calls.
+    /// The price of 1,000 calls.
     price: Option<f64>,
-    /// Records of the source.
+    /// The number of records of the source.
     records: Option<u64>,
 }
 
-/// Plans and prints the plan; `run --dry-run` is the same.
+/// Prints the plan; also for `run --dry-run`.
 pub(crate) fn print_plan(
     manifest: &Manifest,
     file: &Path,
@@ -123,7 +143,7 @@ pub(crate) fn print_plan(
                     out::data(&format!("{value:#}\n"))?;
                 }
             }
-            Ok(Exit::Done)
+            Ok(if plan.sink_problems.is_empty() { Exit::Done } else { Exit::Usage })
         }
         Err(what) => {
             out::say(&format!("tidegate: {}: {what}", file.display()));
@@ -167,6 +187,12 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     let key = if plan.key.is_empty() { String::new() } else { format!(" by {}", plan.key.join(", ")) };
     let shape = plan.shape.as_deref().unwrap_or("any geometry type");
     row("write", format!("{}, {}{key}, {shape} in {}", plan.sink, plan.mode, plan.sink_crs));
+    for problem in &plan.sink_problems {
+        row("", format!("cannot be written: {problem}"));
+    }
+    if let Some(why) = &plan.sink_unknown {
+        row("", format!("not checked: {why}"));
+    }
     row(
         "resume",
         if plan.resumable {
@@ -213,7 +239,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     text
 }
 
-/// What the source asks of it.
+/// Describes the page requests of the source.
 fn requests(pages: &PagePlan) -> String {
     let each = pages.page.map_or_else(String::new, |n| format!(", {} per page", count(n, "record")));
     match pages.requests {
@@ -222,7 +248,7 @@ fn requests(pages: &PagePlan) -> String {
     }
 }
 
-/// What a case comes to.
+/// Describes a prediction.
 fn outcome(p: &Prediction) -> String {
     let mut text = format!("{}, {}", span(p.seconds), count(p.calls, "call"));
     let mut add = |more: String| text.push_str(&format!(", {more}"));

@@ -1,4 +1,4 @@
-//! `tidegate profiles`: which services are known, and what is known about each.
+//! `tidegate profiles`: lists and shows provider profiles.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ enum Command {
     },
 }
 
-/// How to print it.
+/// Options of both commands.
 #[derive(clap::Args)]
 struct ProfileArgs {
     /// Additional profiles: a file or a directory; they replace built-in profiles of the same name

@@ -1,4 +1,4 @@
-//! `tidegate run`: do what a manifest says.
+//! `tidegate run`: runs a manifest.
 
 use std::io;
 use std::path::PathBuf;
@@ -50,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_going: bool,
 
+    /// Read everything, although `source.since` asks only for changes
+    #[arg(long)]
+    full: bool,
+
     /// Show what the run would do and exit, as `tidegate plan` does
     #[arg(long)]
     dry_run: bool,
@@ -83,6 +87,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             resume: args.resume,
             atomic: args.atomic,
             keep_going: args.keep_going,
+            full: args.full,
             from_options: false,
         },
         observe: &args.observe,

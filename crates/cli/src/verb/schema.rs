@@ -1,4 +1,4 @@
-//! `tidegate schema`: the form of the manifest, for editors and other tools.
+//! `tidegate schema`: the JSON Schema of the manifest, for editors and other tools.
 
 use std::io;
 

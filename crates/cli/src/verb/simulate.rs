@@ -1,7 +1,7 @@
-//! `tidegate simulate`: what will a policy do, before a provider finds out?
+//! `tidegate simulate`: shows what a policy does before a provider is involved.
 //!
-//! Takes a scenario, or a manifest whose policy then meets the usual servers. Nothing is sent
-//! anywhere: time and chance are simulated, and the seed decides the whole run.
+//! It runs a scenario, or the policy of a manifest against a set of typical servers. No requests
+//! are sent: time and randomness are simulated, and the seed determines the whole run.
 
 use std::fs;
 use std::io::{self, Read};
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(if outcome.held() { Exit::Done } else { Exit::Failure })
 }
 
-/// The outcome, or in words why there is none.
+/// The outcome, or the reason why there is none.
 fn simulate(args: &Args) -> Result<ScenarioOutcome, String> {
     let name = if args.file == Path::new("-") { "<stdin>".into() } else { args.file.to_string_lossy() };
     let text = read(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
@@ -110,7 +110,7 @@ fn read(file: &Path) -> io::Result<String> {
 fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<ScenarioOutcome, String> {
     let mut call = policy.call;
     call.history = false;
-    // As the engine does: a lane that learns knows better than the reset of a quota.
+    // As in a real run: a lane that learns its rate does not wait for the reset of a quota.
     let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
     let policy = policy::ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None };
     let own = typical_servers::worlds(&policy);

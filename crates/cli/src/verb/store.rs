@@ -1,8 +1,9 @@
-//! `tidegate store`: objects in and out of a bucket or a directory, through lanes.
+//! `tidegate store`: reads and writes objects in a bucket or a directory, through lanes.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -11,14 +12,16 @@ use tidegate_client::secret::SecretRef;
 use tidegate_client::store::{
     GetRange, KeySpread, Meta, ObjectReader, ObjectStoreClient, S3Settings, StoreError, StoreSettings,
 };
+use tidegate_core::call::CallPolicy;
 use url::Url;
 
+use super::calls::time;
 use crate::exit::Exit;
 use crate::out;
 
-/// Bytes read from a file at once.
+/// The size of a read from a file, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// Objects put or removed at once.
+/// The most objects put or removed concurrently.
 const AT_ONCE: usize = 64;
 
 /// Put, get, list, copy and remove objects
@@ -43,7 +46,7 @@ pub(crate) struct Args {
     how: ObjectStoreArgs,
 }
 
-/// What to do.
+/// A subcommand.
 #[derive(clap::Subcommand)]
 enum Command {
     /// Upload files, replacing existing objects
@@ -103,7 +106,7 @@ enum Command {
     },
 }
 
-/// How to reach the store.
+/// Options for reaching the store.
 #[derive(clap::Args)]
 struct ObjectStoreArgs {
     /// hash stores KEY as h=XX/KEY to avoid hot prefixes; use the same value for reading
@@ -115,6 +118,18 @@ struct ObjectStoreArgs {
     /// Part size of large uploads, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u16).range(5..=5120), global = true)]
     part_size: u16,
+    /// Maximum attempts per request; throttled calls and outages do not count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100), global = true)]
+    attempts: u32,
+    /// Wait before the first retry, before jitter; each further wait is twice as long
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = time, global = true)]
+    base_delay: Duration,
+    /// Longest wait between two attempts
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time, global = true)]
+    max_delay: Duration,
+    /// Stop with exit code 75 if the store asks to wait, or fails, for longer than this
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time, global = true)]
+    patience: Duration,
     /// URL of an S3-compatible service [default: AWS]
     #[arg(long, value_name = "URL", global = true)]
     endpoint: Option<Url>,
@@ -169,7 +184,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 fn settings(args: &Args) -> StoreSettings {
     let how = &args.how;
-    // What AWS's own tools read, if nothing else is said.
+    // By default, the environment variables of the AWS tools.
     let usual = |given: &Option<SecretRef>, name: &str| match given {
         Some(given) => Some(given.clone()),
         None if how.anonymous => None,
@@ -189,13 +204,21 @@ fn settings(args: &Args) -> StoreSettings {
         Spread::None => KeySpread::None,
         Spread::Hash => KeySpread::Hash,
     };
+    let default = StoreSettings::default();
+    let policy = CallPolicy {
+        attempts_max: how.attempts,
+        backoff: default.policy.backoff.bounded(Some(how.base_delay), Some(how.max_delay)),
+        ..default.policy
+    };
     StoreSettings {
         key_spread,
         lane_segments: how.lane_segments,
         part_bytes: usize::from(how.part_size) << 20,
         create: matches!(args.what, Command::Put { .. }),
         s3,
-        ..StoreSettings::default()
+        policy,
+        patience: how.patience,
+        ..default
     }
 }
 
@@ -212,7 +235,7 @@ async fn act(what: &Command, store: &ObjectStoreClient) -> io::Result<Exit> {
     }
 }
 
-/// Says what failed, and how the command ends.
+/// Reports what failed and returns the exit code.
 fn told(results: Vec<Result<(), StoreError>>) -> Exit {
     let failed: Vec<StoreError> = results.into_iter().filter_map(Result::err).collect();
     for error in &failed {
@@ -304,7 +327,7 @@ async fn get(
         stdout.flush()?;
         return Ok(told(vec![done]));
     };
-    // Whoever looks sees the whole file or the old one.
+    // Write to a temporary file and rename it: readers see the old file or the complete new one.
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = file.with_file_name(name);
@@ -319,7 +342,7 @@ async fn get(
     }
     .await;
     if !matches!(done, Ok(Ok(()))) {
-        // What is left of it says nothing.
+        // An incomplete file is useless.
         let _ = std::fs::remove_file(&partial);
     }
     match done {

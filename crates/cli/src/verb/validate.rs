@@ -1,7 +1,7 @@
-//! `tidegate validate`: is this manifest right, and what will it do?
+//! `tidegate validate`: checks manifests and shows the effective policy.
 //!
-//! A valid manifest is answered with the policy in force, defaults filled in, because that is
-//! what a person wants to check next. An invalid one with all its problems at their places.
+//! For a valid manifest it prints the policy with defaults, for an invalid one every problem with
+//! its line and column.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn read(file: &Path) -> Result<Manifest, Rejection> {
     }
 }
 
-/// Summaries of the valid manifests as data, problems of the others as words.
+/// Prints summaries of valid manifests as data, problems of the others as messages.
 fn print_results(results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
     let mut first = true;
     for result in results {

@@ -81,7 +81,7 @@ fn text_tells_the_url_alone_and_quit_ends_it() {
 fn wrong_options_are_usage_errors_that_say_what_is_expected() {
     for (args, word) in [
         (&["--addr", "0.0.0.0:0"][..], "loopback"),
-        (&["--throttle", "leaky:1/s"], "bucket:500/s,burst=50"),
+        (&["--throttle", "drip:1/s"], "bucket:500/s,burst=50"),
         (&["--headers", "smoke"], "retry-after"),
         (&["--status", "500"], "500=1%"),
         (&["--cut", "soon"], "every:7"),

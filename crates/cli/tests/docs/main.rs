@@ -46,6 +46,7 @@ pages! {
     gates: "docs/gates.md",
     geocode: "docs/geocode.md",
     manifest: "docs/manifest.md",
+    nightly: "docs/nightly.md",
     pipeline: "docs/pipeline.md",
     profiles: "docs/profiles.md",
     replay: "docs/replay.md",

@@ -3,6 +3,7 @@
 use tidegate_chaos::{Config, FaultKind, Unrest};
 
 use crate::bench::{Bench, chaos, fault, get, layer};
+use crate::canned::Canned;
 
 /// A file of two pieces.
 const N: u64 = 32_000;
@@ -70,4 +71,32 @@ fn a_name_without_an_extension_is_read_as_the_server_calls_it() {
     let ran = bench.fetch(&format!("{}/file/parcels", server.url()), &["--profile", "file"]);
     assert_eq!((ran.code, ran.count("written")), (0, 200), "{} {}", ran.stdout, ran.stderr);
     assert_eq!(bench.files(), ["out.geojsonl"]);
+}
+
+#[test]
+fn a_format_that_nobody_tells_is_settled_by_an_option() {
+    let body = r#"{"type":"Feature","properties":{"n":1},"geometry":{"type":"Point","coordinates":[1,2]}}"#;
+    let server = Canned::start(move |_| {
+        format!(
+            "200 OK\r\nContent-Type: application/octet-stream\r\n\r\n{body}\n{}\n",
+            body.replace(":1}", ":2}")
+        )
+    });
+    for path in ["/download", "/parcels.dat"] {
+        let bench = Bench::new();
+        let url = format!("{}{path}", server.url());
+        let ran = bench.fetch(&url, &["--profile", "file"]);
+        assert_eq!(ran.code, 2, "{path}: {}", ran.stdout);
+        assert!(ran.word("error").contains("--input-format"), "{}", ran.stdout);
+        let ran = bench.fetch(&url, &["--input-format", "geojsonl"]);
+        assert_eq!((ran.code, ran.count("written")), (0, 2), "{path}: {} {}", ran.stdout, ran.stderr);
+    }
+    // It is the same word in a manifest, and not for pages.
+    let printed =
+        Bench::new().fetch(&format!("{}/x", server.url()), &["--input-format", "fgb", "--print-manifest"]);
+    assert!(printed.stdout.contains("format: fgb"), "{}", printed.stdout);
+    let ran = Bench::new()
+        .fetch(&format!("{}/wfs", server.url()), &["--profile", "geoserver-wfs", "--input-format", "gml"]);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.word("error").contains("--body"), "{}", ran.stdout);
 }

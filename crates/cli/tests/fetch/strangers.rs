@@ -44,7 +44,8 @@ fn a_link_to_a_host_that_is_not_allowed_is_not_followed() {
         let ran = bench.fetch(&format!("{}/collections/a/items", server.url()), &[]);
         assert_eq!((ran.code, ran.word("code").as_str()), (1, "HOST_NOT_ALLOWED"), "{link}: {}", ran.stdout);
         assert!(!bench.path("out.geojsonl").exists());
-        assert_eq!(server.seen().len(), 1, "{link}");
+        let pages = server.seen().into_iter().filter(|head| head.contains("/items"));
+        assert_eq!(pages.count(), 1, "{link}");
     }
 }
 
@@ -79,6 +80,9 @@ fn a_link_that_a_service_has_forgotten_begins_anew_without_doubles() {
     // The second run finds its link refused, as when a search has expired.
     let seen = Arc::new(Mutex::new(0));
     let server = canned(move |head| {
+        if !head.contains("/items") {
+            return "{}".into();
+        }
         let mut asked = seen.lock().unwrap();
         *asked += 1;
         match (head.contains("cursor=old"), head.contains("cursor=new"), *asked) {

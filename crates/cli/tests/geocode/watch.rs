@@ -5,8 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tidegate_chaos::Config;
+use tidegate_chaos::{Config, spec};
 
 use crate::bench::{Bench, chaos, run, throttled};
 use crate::canned::{Canned, Gate, MATCH, json};
@@ -67,6 +68,14 @@ fn metrics_are_served_while_it_runs() {
     ] {
         value(name);
     }
+    let kind = |kind: &str| {
+        let label = format!("kind=\"{kind}\"");
+        let found =
+            all.iter().find(|(name, _)| name.starts_with("tidegate_lane_limit{") && name.contains(&label));
+        found.unwrap_or_else(|| panic!("{kind} in {text}")).1
+    };
+    assert_eq!((kind("quota"), kind("none"), kind("rate")), (1.0, 0.0, 0.0));
+    assert_eq!(value("tidegate_lane_limit_changes_total"), 1.0);
     assert_eq!(value("rate_limit_header_present"), 1.0);
     assert!(value("tidegate_attempts_total") > 0.0);
     assert!(!text.contains("Harbour") && !text.contains("/geocode"), "no address, no URL: {text}");
@@ -74,6 +83,28 @@ fn metrics_are_served_while_it_runs() {
     let ran = running.end();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(ran.json()["rate_limit_header_present"], 1.0);
+}
+
+#[test]
+fn what_the_lane_believes_of_the_limit_is_told_and_why() {
+    let server = Canned::start(move |_| {
+        json("200 OK\r\nX-RateLimit-Limit: 1000\r\nX-RateLimit-Remaining: 900", MATCH)
+    });
+    let bench = Bench::of_rows(20);
+    let args = ["--report", "r.html", "--log", "json", "--log-level", "debug"];
+    let ran = bench.geocode(&server.url(), &args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let reason = "the headers tell how many calls are left";
+    let told: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("tidegate::lane")).collect();
+    let [line] = told.as_slice() else { panic!("{}", ran.stderr) };
+    for part in ["\"before\":\"none\"", "\"kind\":\"quota\"", "limit: quota", reason] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let limit = &ran.json()["limits"][0];
+    assert_eq!((limit["kind"].as_str(), limit["reason"].as_str()), (Some("quota"), Some(reason)));
+    assert_eq!(limit["changes"], 1);
+    let page = std::fs::read_to_string(bench.path("r.html")).unwrap();
+    assert!(page.contains("Limits that were learned") && page.contains(reason));
 }
 
 #[test]
@@ -156,4 +187,27 @@ fn on_a_terminal_a_wait_is_explained() {
     assert!(shown.contains("requested by the server"), "{shown}");
     assert!(shown.contains("in flight") && shown.contains("\x1b[2K"), "{shown}");
     assert_eq!(output.status.code(), Some(0), "{shown}");
+}
+
+/// The limiters that people put before their services: whatever they say, no row is lost.
+#[test]
+fn no_row_is_lost_behind_a_proxy() {
+    for (throttle, status, after) in [
+        ("leaky:50/s,burst=5", 503, 0),
+        ("stick:20/1s", 429, 0),
+        ("stick:20/1s", 500, 1),
+        ("concurrency:4", 503, 0),
+    ] {
+        let server = chaos(Config {
+            limit: spec::throttle(throttle).unwrap(),
+            throttle_status: status,
+            throttle_after: Duration::from_secs(after),
+            service: spec::service_ms("5").unwrap(),
+            ..Config::default()
+        });
+        let ran = Bench::of_rows(60).geocode(&server.url(), &["--in-flight", "8"]);
+        assert_eq!(ran.code, 0, "{throttle}, {status}: {}", ran.stderr);
+        assert_eq!(ran.json()["matched"], 60, "{throttle}, {status}");
+        assert!(server.stats().throttled > 0, "{throttle}, {status}");
+    }
 }

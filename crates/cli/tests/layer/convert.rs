@@ -126,8 +126,8 @@ fn a_job_that_cannot_work_is_refused_before_it_begins() {
         (&["@places.csv", "@there.gpkg"][..], "--overwrite"),
         (&["@places.csv", "@places.csv", "--append"], "same file"),
         (&["@none.csv", "@out.gpkg"], "No such file"),
-        (&["@places.csv", "@out.xyz"], "no format is known"),
-        (&["@places.csv", "@out.gpkg", "--to-crs", "EPSG:99999"], "not in the table"),
+        (&["@places.csv", "@out.xyz"], "unknown file format"),
+        (&["@places.csv", "@out.gpkg", "--to-crs", "EPSG:99999"], "not a known system"),
         (
             &["@places.csv", "@out.gpkg", "--where", "popp > 1"],
             "no field \"popp\"; expected one of name, pop",
@@ -138,7 +138,7 @@ fn a_job_that_cannot_work_is_refused_before_it_begins() {
         (&["@places.csv", "@out.gpkg", "--densify", "0"], "greater than 0"),
         (&["@places.csv", "@out.csv", "--append"], "only a GeoPackage"),
         (&["@places.csv", "-"], "--to FORMAT"),
-        (&["@places.csv", "@out.gpkg", "--upsert", "key"], "no field \"key\""),
+        (&["@places.csv", "@out.gpkg", "--upsert", "key"], "key field \"key\" does not exist"),
     ] {
         let ran = desk.run(&[&["convert"][..], args].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}: {}", ran.stderr);
@@ -237,4 +237,20 @@ fn esri_json_and_gml_come_back_as_they_were() {
     let mixed = desk.run(&["convert", "@four.geojson", "@m.esrijson", "--make-valid"]);
     assert_eq!((mixed.code, desk.path("m.esrijson").exists()), (2, false));
     assert!(mixed.stderr.contains("one family of shapes"), "{}", mixed.stderr);
+}
+
+#[test]
+fn a_name_that_says_another_format_is_overruled() {
+    let desk = Desk::new();
+    let four = desk.read("four.geojson");
+    desk.write("four.dat", &four);
+    desk.write("four.csv", &four);
+    for name in ["@four.dat", "@four.csv"] {
+        let ran = desk.run(&["convert", name, "@out.gpkg", "--overwrite", "--input-format", "geojson"]);
+        assert_eq!(ran.code, 4, "{name}: {}", ran.stderr);
+        let (code, told) = desk.json(&["check", name, "--input-format", "geojson", "--format", "json"]);
+        assert!(code == 1 && told.to_string().contains("Self-intersection"), "{told}");
+        let (code, told) = desk.json(&["inspect", name, "--input-format", "geojson", "--format", "json"]);
+        assert_eq!((code, told["format"].as_str()), (0, Some("GeoJSON")), "{told}");
+    }
 }

@@ -93,3 +93,19 @@ fn a_geotiff_tells_its_system_and_place() {
     assert!(ran.stdout.contains("crs          ESRI:54030, World_Robinson"), "{}", ran.stdout);
     assert!(ran.stdout.contains("4 x 2 pixels, 3 x float32"), "{}", ran.stdout);
 }
+
+#[test]
+fn an_option_against_the_file_is_usage_and_a_file_against_itself_is_not() {
+    let desk = Desk::new();
+    let named = |code: u32, x: u32| {
+        format!(
+            r#"{{"type":"Feature","crs":{{"type":"name","properties":{{"name":"EPSG:{code}"}}}},"properties":{{}},"geometry":{{"type":"Point","coordinates":[{x},5300000]}}}}"#
+        ) + "\n"
+    };
+    desk.write("one.geojsonl", &named(25832, 500_000));
+    let ran = desk.run(&["convert", "@one.geojsonl", "@out.gpkg", "--from-crs", "EPSG:25833"]);
+    assert!(ran.code == 2 && ran.stderr.contains("CRS_MISMATCH"), "{} {}", ran.code, ran.stderr);
+    desk.write("two.geojsonl", &(named(25832, 500_000) + &named(25833, 500_000)));
+    let ran = desk.run(&["convert", "@two.geojsonl", "@out.gpkg"]);
+    assert!(ran.code == 1 && ran.stderr.contains("CRS_MISMATCH"), "{} {}", ran.code, ran.stderr);
+}

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::bench::{Bench, point, there};
+use crate::canned::{Canned, json as json_answer};
 
 fn input(ids: std::ops::Range<u32>, x: f64) -> String {
     ids.map(|n| {
@@ -66,7 +67,7 @@ fn a_layer_that_does_not_fit_is_refused() {
     bench.manifest("source: { file: in.geojsonl }\nsteps:\n  - constant: { more: 1 }\nsink: { file: out.gpkg, key: [id] }");
     bench.refused("the layer out has no column more");
     bench.manifest("source: { file: in.geojsonl }\nsteps:\n  - reproject: EPSG:3857\nsink: { file: out.gpkg, key: [id] }");
-    bench.refused("is in EPSG:4326, what comes is in EPSG:3857");
+    bench.refused("is in EPSG:4326, the records are in EPSG:3857");
 }
 
 #[test]
@@ -233,4 +234,77 @@ fn coordinates_that_cannot_be_in_their_system_are_refused_before_they_are_commit
     // Whoever knows better says so.
     bench.manifest("source: { file: in.geojsonl, trust_crs: true }\nsink: { file: trusted.gpkg, key: [id] }");
     assert_eq!(bench.runs(0)["written"], 11);
+}
+
+#[test]
+fn half_a_position_in_csv_is_rejected_with_its_column() {
+    let bench = Bench::new();
+    bench.write("in.csv", "n,lon,lat\n1,16.37,\n2,16.37,48.21\n3,,\n");
+    bench.manifest("source: { file: in.csv }\nsink: { file: out.geojsonl }");
+    let result = bench.runs(4);
+    assert_eq!((&result["written"], &result["rejected"]), (&json!(2), &json!(1)));
+    let rejects = bench.rejects();
+    assert_eq!(rejects.len(), 1);
+    assert_eq!((rejects[0].0, rejects[0].2.as_str(), rejects[0].3.as_str()), (0, "INVALID_GEOMETRY", "lat"));
+}
+
+#[test]
+fn what_a_file_says_of_its_system_counts_and_the_manifest_may_not_contradict() {
+    let bench = Bench::new();
+    let named = r#""crs":{"type":"name","properties":{"name":"EPSG:25832"}},"#;
+    let feature = |crs: &str| {
+        format!(
+            r#"{{"type":"Feature",{crs}"properties":{{"id":1}},"geometry":{{"type":"Point","coordinates":[500000,5300000]}}}}"#
+        )
+    };
+    let collection =
+        |crs: &str, features: &str| format!(r#"{{"type":"FeatureCollection",{crs}"features":[{features}]}}"#);
+    let geometry = format!(r#"{{"type":"Point",{named}"coordinates":[500000,5300000]}}"#);
+    for (name, text) in [
+        ("a.geojson", collection(named, &feature(""))),
+        ("b.geojson", collection("", &feature(named))),
+        ("c.geojson", feature(named)),
+        ("d.geojson", geometry),
+        ("e.geojsonl", feature(named)),
+    ] {
+        bench.write(name, &text);
+        bench.manifest(&format!("source: {{ file: {name} }}\nsink: {{ file: out.gpkg, mode: replace }}"));
+        let report = bench.runs(0);
+        assert_eq!(report["crs"], "EPSG:25832", "{name}");
+        bench.manifest(&format!(
+            "source: {{ file: {name}, crs: \"EPSG:25833\" }}\nsink: {{ file: out.gpkg, mode: replace }}"
+        ));
+        bench.refused("and `source.crs` says EPSG:25833");
+    }
+    // One that says nothing is what the manifest says.
+    bench.write("f.geojsonl", &feature(""));
+    bench.manifest(
+        "source: { file: f.geojsonl, crs: \"EPSG:25832\" }\nsink: { file: out.gpkg, mode: replace }",
+    );
+    assert_eq!(bench.runs(0)["crs"], "EPSG:25832");
+}
+
+#[test]
+fn a_format_that_the_name_does_not_show_is_named_in_the_manifest() {
+    let bench = Bench::new();
+    bench.write("rows.dat", &point(16.0, 48.0, r#"{"id":1}"#).repeat(3));
+    bench.manifest("source: { file: rows.dat, format: geojsonl }\nsink: { file: out.geojsonl }");
+    assert_eq!(bench.runs(0)["written"], 3);
+    bench.manifest("services: { a: { url: \"http://127.0.0.1:1/wfs\" } }\nsource: { service: a, format: gml }\nsink: { file: out.gpkg }");
+    bench.refused("`format` requires a `file`");
+}
+
+#[test]
+fn features_of_a_page_that_name_another_system_than_the_layer_are_refused() {
+    let body = r#"{"type":"FeatureCollection","features":[{"type":"Feature","id":1,"crs":{"type":"name","properties":{"name":"EPSG:25832"}},"properties":{"n":1},"geometry":{"type":"Point","coordinates":[10,50]}}]}"#;
+    let server = Canned::start(move |_| json_answer("200 OK", body));
+    let bench = Bench::new();
+    bench.manifest(&format!(
+        "services: {{ far: {{ url: \"{}/collections/a/items\" }} }}\nsource: {{ service: far }}\nsink: {{ file: out.gpkg }}",
+        server.url()
+    ));
+    let ran = bench.run(&[]);
+    assert_eq!((ran.code, &ran.json()["code"]), (1, &json!("CRS_MISMATCH")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("features say that they are in EPSG:25832"), "{}", ran.stderr);
+    assert!(!there(&bench.path("out.gpkg")));
 }

@@ -1,5 +1,7 @@
 //! `init` makes manifests that run as they are.
 
+use tidegate_chaos::{Config, Handle, Quirk};
+
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
 use crate::provider::chaos;
 use crate::service::layer;
@@ -73,4 +75,27 @@ fn a_service_becomes_a_manifest_that_runs() {
     let refused = bench.tidegate(&["init", &format!("{}/nothing", server.url())]);
     assert_eq!(refused.code, 2, "{}", refused.stdout);
     assert!(refused.stderr.contains("cannot detect the protocol"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_layer_in_a_system_that_nobody_knows_is_not_said_to_be_in_wgs84() {
+    let quirks = vec![Quirk::UnknownSystem];
+    let server = chaos(Config { quirks, ..layer(20) });
+    let bench = Bench::new();
+    let arcgis = |server: &Handle| format!("{}/arcgis/rest/services/parcels/FeatureServer/0", server.url());
+    // It is asked for degrees, and says what it was asked for.
+    let made = bench.tidegate(&["init", &arcgis(&server)]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(
+        made.stdout.contains("Coordinate reference system of the source: EPSG:4326\n"),
+        "{}",
+        made.stdout
+    );
+    assert!(!made.stdout.contains("CRS84"), "{}", made.stdout);
+    // A server that does not answer in degrees has no manifest.
+    let quirks = vec![Quirk::UnknownSystem, Quirk::IgnoredSystem];
+    let server = chaos(Config { quirks, ..layer(20) });
+    let made = bench.tidegate(&["init", &arcgis(&server)]);
+    assert_eq!((made.code, made.stdout.as_str()), (2, ""), "{}", made.stderr);
+    assert!(made.stderr.contains("Plant_Grid") && !made.stderr.contains("CRS84"), "{}", made.stderr);
 }

@@ -32,6 +32,7 @@ const POINTS: [&str; 9] = [
     "finish:0",
 ];
 const STEPS: u32 = 9;
+const MODES: [&str; 3] = ["key: [id]", "mode: replace", "key: [id], mode: sync, max_deleted: 100%"];
 
 /// How many journeys for each kind of sink; `TIDEGATE_JOURNEYS` asks for more.
 fn journeys() -> u64 {
@@ -56,6 +57,8 @@ impl Draw {
 #[derive(Clone, Default)]
 struct World {
     records: BTreeMap<u64, Option<u64>>,
+    /// Records go too, and none is rejected.
+    shrinks: bool,
     halts: bool,
     version: u64,
 }
@@ -65,8 +68,10 @@ impl World {
         self.version += 1;
         for id in 0..50 + draw.below(30) {
             if draw.below(3) > 0 {
-                let value = (id % 11 != 4).then_some(id * 1000 + self.version);
+                let value = (self.shrinks || id % 11 != 4).then_some(id * 1000 + self.version);
                 self.records.insert(id, value);
+            } else if self.shrinks {
+                self.records.remove(&id);
             }
         }
     }
@@ -334,10 +339,11 @@ fn travel(place: &mut dyn Place, seed: u64, tally: &mut Tally) {
         "source: {{ file: in.geojsonl, batch_size: 10 }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\ngates:\n  - {{ check: range, fields: [v], max: 999999, severity: halt }}\n{sink}"
     ));
     let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut world = World::default();
+    let shrinks = sink.contains("sync");
+    let mut world = World { shrinks, ..World::default() };
     world.change(&mut draw);
     bench.write("in.geojsonl", &world.text());
-    let replaces = sink.contains("replace");
+    let replaces = shrinks || sink.contains("replace");
     let told = vec![format!("seed {seed}, {sink}")];
     let mut journey = Journey { bench, place, world, damaged: false, replaces, told };
     for _ in 0..STEPS {
@@ -356,7 +362,7 @@ fn travel(place: &mut dyn Place, seed: u64, tally: &mut Tally) {
 fn every_claim_is_true_of_a_geopackage() {
     let mut tally = Tally::default();
     for seed in 0..journeys() {
-        let mode = ["key: [id]", "mode: replace"][usize::try_from(seed % 2).unwrap()];
+        let mode = MODES[usize::try_from(seed % 3).unwrap()];
         travel(&mut GeoPackage { mode, backup: None }, seed, &mut tally);
     }
     println!("{tally:?}");
@@ -367,7 +373,7 @@ fn every_claim_is_true_of_a_geopackage() {
 fn every_claim_is_true_of_a_table() {
     let mut tally = Tally::default();
     for seed in 0..journeys() {
-        let mode = ["key: [id]", "mode: replace"][usize::try_from(seed % 2).unwrap()];
+        let mode = MODES[usize::try_from(seed % 3).unwrap()];
         let db = Db::new(&format!("journey{seed}"));
         travel(&mut Table { db, mode, backed_up: false }, 1000 + seed, &mut tally);
     }

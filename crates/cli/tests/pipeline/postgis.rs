@@ -161,9 +161,9 @@ fn a_table_that_does_not_fit_is_refused() {
     with("id bigint UNIQUE, geom bytea", "has no column `n`");
     with(
         "id bigint UNIQUE, n bigint, geom bytea",
-        "has type int8, but the field has type text; convert the field",
+        "has type bigint, but the field is text; convert the field",
     );
-    with("id bigint, n text, geom bytea", "no unique index on the key; create one with CREATE UNIQUE INDEX");
+    with("id bigint, n text, geom bytea", "no unique index on the key; CREATE UNIQUE INDEX");
     with("id bigint UNIQUE, n text", "has no column `geom`");
     with("id bigint UNIQUE, n text, geom text", "cannot hold geometries");
 }

@@ -246,3 +246,26 @@ fn a_grid_of_the_manifest_is_used_and_told() {
     manifest("grids: [nowhere]");
     bench.refused("grids: directory");
 }
+
+#[test]
+fn what_would_take_too_long_to_repair_is_rejected_under_a_code_of_its_own() {
+    // A star whose edges all cross.
+    let corners: u32 = 10_001;
+    let place = |i: u32| {
+        let turn = f64::from(i * (corners / 2) % corners) / f64::from(corners) * std::f64::consts::TAU;
+        format!("[{},{}]", turn.cos() * 10.0, turn.sin() * 10.0)
+    };
+    let ring: Vec<String> = (0..corners).chain([0]).map(place).collect();
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &(polygon(&ring.join(","), r#"{"id":1}"#) + &point(1.0, 2.0, r#"{"id":2}"#)));
+    bench.manifest(
+        "source: { file: in.geojsonl }\nsteps: [{ make_valid: true }]\nsink: { file: out.geojsonl }\ndead_letters: { store: letters.db }",
+    );
+    let report = bench.runs(4);
+    assert_eq!(
+        (&report["written"], &report["rejected_by_code"]),
+        (&json!(1), &json!({ "REPAIR_TOO_COSTLY": 1 }))
+    );
+    let list = bench.tidegate(&["dlq", "ls", "--store", "letters.db", "--code", "REPAIR_TOO_COSTLY"]);
+    assert!(list.code == 0 && list.stdout.contains("cannot make the geometry valid"), "{}", list.stdout);
+}

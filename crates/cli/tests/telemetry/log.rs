@@ -43,7 +43,9 @@ fn every_line_is_json_with_its_trace_and_without_secrets() {
         "{}",
         ran.stderr
     );
-    assert!(lines.iter().any(|l| l["message"].as_str().unwrap().contains(": done in ")), "{}", ran.stderr);
+    let end = lines.iter().find(|l| l["message"] == "run ended").expect("the end of the run");
+    assert_eq!((&end["level"], &end["status"]), (&"info".into(), &"done".into()), "{end}");
+    assert_eq!((&end["written"], &end["no_match"]), (&3.into(), &0.into()), "{end}");
     assert!(!ran.stderr.contains("correct-horse"), "{}", ran.stderr);
 }
 
@@ -69,4 +71,21 @@ fn a_batch_tells_its_box_coarsely_and_exactly_only_at_debug() {
     assert!(!ran.stderr.contains("16.1234"), "{}", ran.stderr);
     let ran = bench.run(&["run", "m.yaml", "--log", "json", "--log-level", "debug"], &[]);
     assert!(ran.stderr.contains("16.123456,47.5,17.5,48.234567"), "{}", ran.stderr);
+}
+
+#[test]
+fn errors_have_the_level_of_errors() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", "{\"type\":\"Feature\",\"properties\":{\"id\":1},\"geometry\":null}\n");
+    bench.manifest("source: { file: missing.geojsonl }\nsink: { file: out.geojsonl }");
+    let ran = bench.run(&["run", "m.yaml", "--log", "json"], &[]);
+    let all = lines(&ran.stderr);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        all.iter()
+            .any(|l| l["level"] == "error" && l["message"].as_str().unwrap().contains("missing.geojsonl"))
+    );
+    bench.write("m.yaml", "pipeline: 7");
+    let ran = bench.run(&["run", "m.yaml", "--log", "json"], &[]);
+    assert!(lines(&ran.stderr).iter().all(|l| l["level"] == "error"), "{}", ran.stderr);
 }

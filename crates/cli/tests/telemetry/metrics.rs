@@ -73,6 +73,8 @@ fn deploy_writes_what_is_committed() {
         "grafana/tidegate.json",
         "prometheus/tidegate.rules.yml",
         "systemd/tidegate@.service",
+        "systemd/tidegate@.timer",
+        "cron/tidegate",
         "systemd/tidegate-serve.service",
     ] {
         assert_eq!(

@@ -1,9 +1,10 @@
-//! For HTTP clients that are not ours: from what they got to what a call wants to know.
+//! Adapters for other HTTP clients: convert their responses and errors into the outcome of an
+//! attempt.
 //!
-//! A caller who has an HTTP client keeps it. In [`call::run`](crate::call::run) it sends one attempt,
-//! and says with [`answered`] or [`failed`] what came back: the status is classified, the headers are
-//! read for `Retry-After` and rate limits, and the lane does the rest. `examples/reqwest.rs` shows it
-//! around reqwest, and `tower`, with the feature of that name, is the same as a layer.
+//! In [`call::run`](crate::call::run) the caller sends one attempt with its own HTTP client and
+//! passes the result to [`answered`] or [`failed`]. The status is classified, `Retry-After` and
+//! rate-limit headers are parsed, and the lane does the rest. `examples/reqwest.rs` shows this with
+//! reqwest; `tower`, with the feature of that name, is the same as a layer.
 
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -15,8 +16,8 @@ use tidegate_core::classify::Classifier;
 use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::signal::{Network, Signal};
 
-/// An attempt that was answered, by the rules of plain HTTP. A service that hides errors in a 200
-/// needs a [profile](crate::profile).
+/// An attempt that got a response, classified by its status alone. A service that returns errors
+/// with status 200 needs a [profile](crate::profile).
 #[must_use]
 pub fn answered<T>(lane: &LaneHandle, status: StatusCode, headers: &HeaderMap, value: T) -> Sent<T> {
     let clock = lane.clock();
@@ -26,7 +27,7 @@ pub fn answered<T>(lane: &LaneHandle, status: StatusCode, headers: &HeaderMap, v
     Sent::Reply(AttemptOutcome { verdict, hints, value: Some(value) })
 }
 
-/// An attempt that was not answered.
+/// An attempt that got no response.
 #[must_use]
 pub fn failed<T>(lane: &LaneHandle, how: Network, value: T) -> Sent<T> {
     let hints = Hints::default();

@@ -1,8 +1,8 @@
-//! Lanes as a tower layer: around any service that takes HTTP requests and gives HTTP responses.
+//! Lanes as a tower layer, around any service from HTTP requests to HTTP responses.
 //!
-//! Each request goes through the lane of its origin: it waits for a permit, is sent, and is sent
-//! again when that is safe and may help. Why not `tower::retry` with `tower::limit`: they do not know
-//! of each other, so a retry is not paced and a throttle is not learnt from.
+//! Each request goes through the lane of its origin: it waits for a permit, is sent, and is retried
+//! if that is safe and useful. Why not `tower::retry` with `tower::limit`: they are independent, so
+//! retries are not paced and throttling does not adapt the rate.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use super::{answered, failed};
 use crate::call::{self, CallOutcome};
 use crate::lane::{LaneKey, Lanes};
 
-/// Puts lanes around a service.
+/// A layer that sends requests through lanes.
 #[derive(Clone)]
 pub struct LaneLayer {
     lanes: Lanes,
@@ -34,13 +34,13 @@ pub struct LaneLayer {
 }
 
 impl LaneLayer {
-    /// With these lanes; `seed` decides all jitter.
+    /// A layer with these lanes; `seed` determines the jitter.
     #[must_use]
     pub fn new(lanes: Lanes, policy: CallPolicy, seed: u64) -> LaneLayer {
         LaneLayer { lanes, policy, credential: String::new(), seed, calls: Arc::default() }
     }
 
-    /// Calls are made with the credential of this name, which has lanes of its own.
+    /// Sets the name of the credential of its calls. Each credential has its own lanes.
     #[must_use]
     pub fn credential(mut self, name: &str) -> LaneLayer {
         name.clone_into(&mut self.credential);
@@ -56,7 +56,7 @@ impl<S> Layer<S> for LaneLayer {
     }
 }
 
-/// A service behind lanes.
+/// A service that sends requests through lanes.
 #[derive(Clone)]
 pub struct LaneService<S> {
     layer: LaneLayer,
@@ -66,11 +66,11 @@ pub struct LaneService<S> {
 /// Why there is no response.
 #[derive(Debug)]
 pub enum LaneError<E> {
-    /// The request names no host that a lane could be for.
+    /// The request has no host, so it has no lane.
     NoHost,
-    /// The service failed, and would fail again.
+    /// The service failed with an error that is not retried.
     Service(E),
-    /// Nothing was answered in time: the lane is shut, or the service hung.
+    /// No response in time: the lane is shut, or the service did not answer.
     NoAnswer(Box<CallOutcome<()>>),
 }
 
@@ -106,7 +106,7 @@ where
     type Error = LaneError<S::Error>;
     type Future = BoxFuture<'static, Result<Response<R>, LaneError<S::Error>>>;
 
-    /// Always ready: requests wait in their lanes, not here.
+    /// Always ready, because requests wait in their lanes.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -150,7 +150,7 @@ fn key(uri: &Uri, credential: &str) -> Option<LaneKey> {
     Some(LaneKey::of_url(&url, credential))
 }
 
-/// Whether the request may be sent twice: its method says so, or it carries an idempotency key.
+/// Whether the request may be retried: its method is idempotent, or it has an idempotency key.
 fn is_repeatable<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
         || request.headers().contains_key("idempotency-key")
@@ -168,7 +168,7 @@ mod tests {
 
     type Script = Arc<Mutex<Vec<Result<(u16, &'static str), ()>>>>;
 
-    /// A service that answers from the end of a script, with a status and a `Retry-After`.
+    /// A service that answers from a script of statuses and `Retry-After` values, last entry first.
     #[derive(Clone)]
     struct Scripted(Script);
 

@@ -1,9 +1,10 @@
-//! One record through its lane: wait for a permit, send, settle, and do what the core says next.
+//! Drives one call through its lane: waits for a permit, sends an attempt, settles the permit, and
+//! does what the core decides next.
 //!
-//! A call is one future. While it backs off or waits for its lane it holds a place in the window
-//! of its driver and nothing else: no permit, no connection, no task. So a driver runs thousands
-//! of them at once, in a window that is larger than what the lane lets out, and a slow or
-//! throttled record never stands in the way of the others:
+//! A call is one future. While it backs off or waits for its lane it holds a slot in the window of
+//! its driver and nothing else: no permit, no connection, no task. So a driver can run thousands at
+//! once, in a window larger than the concurrency of the lane, and a slow or throttled record does
+//! not block the others:
 //!
 //! ```
 //! # use tidegate_core::{call::{Call, CallPolicy}, hint::Hints, lane::LaneConfig, Rng, Verdict};
@@ -34,7 +35,7 @@ mod refusals;
 mod tests;
 
 pub use outcome::CallOutcome;
-pub use patient::{Later, given_up, patient};
+pub use patient::{Later, given_up, patient, unwatched};
 pub use refusals::{RefusalCounter, SettingsOf, advice, refused};
 
 use crate::lane::{LaneHandle, LanePermit, Refused};
@@ -44,14 +45,14 @@ use tidegate_core::hint::Hints;
 use tidegate_core::verdict::VerdictKind;
 use tidegate_core::{Chance, Code, Mono, Verdict, lane as core};
 
-/// The attempt that is to be sent.
+/// The attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Try {
-    /// 1 for the first.
+    /// The number of the attempt, from 1.
     pub number: u32,
-    /// 0, or how many redirects this attempt has followed.
+    /// The number of redirects followed in this attempt.
     pub hop: u32,
-    /// When it must be answered. The call sees to that by itself.
+    /// The deadline of the attempt. The call enforces it.
     pub by: Mono,
 }
 
@@ -66,18 +67,18 @@ pub struct AttemptOutcome<T> {
     pub value: Option<T>,
 }
 
-/// What a send came back with.
+/// The result of sending an attempt.
 pub enum Sent<T> {
-    /// The end of the attempt.
+    /// The attempt has ended.
     Reply(AttemptOutcome<T>),
-    /// An answer that says to ask elsewhere: the same attempt goes on through this lane. A hop is
-    /// a call like any other for the server that gets it, so it needs a permit of its own.
+    /// The response is a redirect: the same attempt continues through this lane. To the target
+    /// server a redirect is a call like any other, so it needs a permit of its own.
     Hop {
-        /// Where to.
+        /// The lane of the target.
         lane: LaneHandle,
-        /// The status that said so.
+        /// The HTTP status of the redirect.
         status: u16,
-        /// What its headers said.
+        /// The hints in its headers.
         hints: Hints,
     },
 }
@@ -88,13 +89,13 @@ impl<T> From<AttemptOutcome<T>> for Sent<T> {
     }
 }
 
-/// Sends the attempts of one record. A closure that returns a future is one; a type of its own
-/// can keep state from hop to hop.
+/// Sends the attempts of one call. A closure that returns a future implements it; a type can keep
+/// state between redirects.
 pub trait Sender {
-    /// What an answer brings.
+    /// The parsed response.
     type Value;
 
-    /// Sends once. The future may be dropped at any await: that is what a timeout does.
+    /// Sends once. The future may be dropped at any await point, which is how a timeout ends it.
     fn send(&mut self, attempt: Try) -> impl Future<Output = Sent<Self::Value>> + Send;
 }
 
@@ -110,13 +111,13 @@ where
     }
 }
 
-/// No answer in time.
+/// The verdict of an attempt that timed out.
 pub const TIMED_OUT: Verdict =
     Verdict { kind: VerdictKind::Transient { until: None }, code: Code::TIMEOUT, status: None };
 
-/// Takes one record through its lane until it is accepted, parked or given up.
+/// Drives one call until it is accepted, parked or given up.
 ///
-/// `sender` is asked once per attempt, and once more for each hop.
+/// `sender` is called once per attempt, and once more per redirect.
 pub async fn run<S: Sender, C: Chance>(
     lane: &LaneHandle,
     policy: &CallPolicy,
@@ -127,7 +128,7 @@ pub async fn run<S: Sender, C: Chance>(
     let clock = lane.clock();
     let began = clock.mono();
     let mut spans = Spans::default();
-    // The clock is looked at where time passes and nowhere else.
+    // The clock is read only where time passes.
     let mut asked = began;
     let (verdict, next, value, ended) = loop {
         let turn = lane.acquire(call.deadline(policy)).await;
@@ -136,7 +137,7 @@ pub async fn run<S: Sender, C: Chance>(
         let permit = match turn {
             Ok(permit) => permit,
             Err(refused) => {
-                let (verdict, next) = refusal(&call, policy, refused);
+                let (verdict, next) = refusal(&call, policy, refused, lane);
                 if let Next::RetryAt(at) = next {
                     clock.sleep_until(at).await;
                     asked = clock.mono();
@@ -168,19 +169,19 @@ pub async fn run<S: Sender, C: Chance>(
     CallOutcome { verdict, next, value, call, elapsed: ended.since(began), spans }
 }
 
-/// Where the time of a record went.
+/// The time of a call by activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
-    /// Waiting for the lane.
+    /// The time spent waiting for a permit of the lane.
     pub queued: Duration,
-    /// In calls.
+    /// The time spent in attempts.
     pub called: Duration,
-    /// Waiting on purpose between attempts.
+    /// The time spent waiting between attempts.
     pub backoff: Duration,
 }
 
-/// One attempt with its hops. The permit that comes back is that of the last hop; none, if the
-/// lane there would not send in time.
+/// Sends one attempt with its redirects. Returns the permit of the last hop; `None` if the lane of
+/// a target did not send in time.
 async fn attempt<S: Sender>(
     first: LanePermit,
     number: u32,
@@ -216,8 +217,8 @@ async fn attempt<S: Sender>(
     }
 }
 
-/// What a refusal of the lane means for the record.
-fn refusal(call: &Call, policy: &CallPolicy, refused: Refused) -> (Verdict, Next) {
+/// The verdict and decision for a call that the lane refused.
+fn refusal(call: &Call, policy: &CallPolicy, refused: Refused, lane: &LaneHandle) -> (Verdict, Next) {
     let verdict = |kind, code| Verdict { kind, code, status: None };
     match refused {
         Refused::Shut(until, Code::QUOTA_EXHAUSTED) => (
@@ -231,9 +232,22 @@ fn refusal(call: &Call, policy: &CallPolicy, refused: Refused) -> (Verdict, Next
             verdict(VerdictKind::Transient { until: None }, Code::CANCELLED),
             Next::GiveUp(GiveUpReason::Cancelled),
         ),
-        Refused::Late(until) => (
-            verdict(VerdictKind::Transient { until: Some(until) }, Code::DEADLINE_EXCEEDED),
-            Next::Park(until, GiveUpReason::Deadline),
-        ),
+        Refused::Late(until) => {
+            // The lane is late because its server asked for it, or because of its pace.
+            let asked = lane.with_core(|core, now| core.reading(now));
+            if call.deadline(policy).is_some_and(|end| asked.hint_until >= end) {
+                let until = asked.hint_until;
+                let kind = VerdictKind::Transient { until: Some(until) };
+                return (verdict(kind, asked.hint_code), call.held(policy, until));
+            }
+            // The record ends as it would if its last answer had left no time for another attempt.
+            if let Some(last) = call.history().last() {
+                return (last.verdict, Next::GiveUp(GiveUpReason::Deadline));
+            }
+            (
+                verdict(VerdictKind::Transient { until: Some(until) }, Code::DEADLINE_EXCEEDED),
+                Next::Park(until, GiveUpReason::Deadline),
+            )
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! How a record ended.
+//! The outcome of a call.
 
 use super::Spans;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct CallOutcome<T> {
     pub verdict: Verdict,
     /// The decision of the core. Never [`Next::RetryAt`].
     pub next: Next,
-    /// The value of the last attempt, also when it was refused: a dead letter quotes it.
+    /// The value of the last attempt, also if it failed: a dead letter includes it.
     pub value: Option<T>,
     /// The call with its attempts.
     pub call: Call,
@@ -23,19 +23,19 @@ pub struct CallOutcome<T> {
 }
 
 impl<T> CallOutcome<T> {
-    /// An answer was accepted; it may be an empty one.
+    /// Whether an answer was accepted, possibly an empty one.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.next == Next::Accept
     }
 
-    /// The answer is empty.
+    /// Whether the answer is empty.
     #[must_use]
     pub fn is_no_match(&self) -> bool {
         self.is_accepted() && self.verdict.kind == VerdictKind::NoMatch
     }
 
-    /// When a parked record may be tried again.
+    /// The earliest time at which a parked call may be retried.
     #[must_use]
     pub fn parked_until(&self) -> Option<Mono> {
         match self.next {
@@ -44,25 +44,25 @@ impl<T> CallOutcome<T> {
         }
     }
 
-    /// Attempts sent.
+    /// The number of attempts sent.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.call.attempts()
     }
 
-    /// The attempts as they went.
+    /// The attempts in order.
     #[must_use]
     pub fn history(&self) -> &[Attempt] {
         self.call.history()
     }
 
-    /// The outcome in one word, such as `done` or `transient_503_exhausted`.
+    /// The outcome as one word, such as `done` or `transient_503_exhausted`.
     #[must_use]
     pub fn word(&self) -> String {
         call::outcome(&self.verdict, &self.next)
     }
 
-    /// The outcome without what it brought, and what it brought.
+    /// Separates the value from the outcome.
     #[must_use]
     pub fn split(self) -> (CallOutcome<()>, Option<T>) {
         let CallOutcome { verdict, next, value, call, elapsed, spans } = self;

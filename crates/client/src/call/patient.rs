@@ -1,7 +1,7 @@
-//! Calls for which a run waits, as long as its patience lasts.
+//! Calls that wait and try again as long as the patience of the run allows.
 //!
-//! The decisions are the core's ([`tidegate_core::patience`]); here is the waiting. Rows, pages,
-//! objects and steps all come this way, so the same answer ends the same way for each of them.
+//! The decisions are made in [`tidegate_core::patience`]; this module waits. Rows, pages, objects
+//! and steps all use it, so the same answer has the same consequence for each.
 
 use super::CallOutcome;
 use crate::lane::LaneHandle;
@@ -11,14 +11,15 @@ use tidegate_core::patience::{After, LaneWatch, Patience, TryLater};
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_core::{Code, Wall};
 
-/// The other side wants more time than the run has: it ends with exit code 75.
+/// The service asks for a longer wait than the run allows: the run ends with exit code 75.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
-    /// The reason: `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the wait.
+    /// The reason: `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the
+    /// wait.
     pub code: Code,
     /// The earliest time of the next call.
     pub until: Wall,
-    /// The origin of the wait, in a sentence.
+    /// One sentence on who asked for the wait.
     pub said: String,
 }
 
@@ -29,7 +30,7 @@ impl fmt::Display for Later {
 }
 
 impl Later {
-    /// What a lane's run is told.
+    /// The message for a run that uses this lane.
     #[must_use]
     pub fn of(lane: &LaneHandle, later: TryLater) -> Later {
         let until = lane.clock().wall_of(later.until);
@@ -37,7 +38,7 @@ impl Later {
     }
 }
 
-/// A time of today, or a date and time, in UTC.
+/// A time today, or a date and time, in UTC.
 fn when(until: Wall, now: Wall) -> String {
     let (text, today) = (rfc3339(until.millis()), rfc3339(now.millis()));
     match (text.split_once('T'), today.split_once('T')) {
@@ -66,8 +67,8 @@ fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     }
 }
 
-/// Resolves when the lane is shut, or has been failing, for longer than patience allows. A lane
-/// that is shut for too long already is told of at once.
+/// Resolves when the lane is shut, or has been failing, for longer than `limit`; at once if it
+/// already is.
 pub async fn given_up(lane: &LaneHandle, limit: Duration) -> Later {
     let mut watch = LaneWatch::new(limit);
     loop {
@@ -79,12 +80,35 @@ pub async fn given_up(lane: &LaneHandle, limit: Duration) -> Later {
     }
 }
 
-/// Makes a call and, where the server asks for a wait within `limit`, waits and makes another.
-/// `call` gets the number of the call, from 0.
+/// Makes a call. If the server asks for a wait within `limit`, waits and makes another. `call` gets
+/// the number of the call, from 0.
 ///
 /// # Errors
-/// When the other side wants more time than there is.
+/// When the service asks for a longer wait than `limit`.
 pub async fn patient<T, F: Future<Output = CallOutcome<T>>>(
+    lane: &LaneHandle,
+    limit: Duration,
+    mut call: impl FnMut(u32) -> F,
+) -> Result<CallOutcome<T>, Later> {
+    let watched = |number| {
+        let calling = call(number);
+        async move {
+            tokio::select! {
+                biased;
+                outcome = calling => Ok(outcome),
+                later = given_up(lane, limit) => Err(later),
+            }
+        }
+    };
+    unwatched(lane, limit, watched).await
+}
+
+/// As [`patient`], for a caller that watches the lane itself: one [`given_up`] for all its calls
+/// saves each of them a timer.
+///
+/// # Errors
+/// When the service asks for a longer wait than `limit`, or those of `call`.
+pub async fn unwatched<T, F: Future<Output = Result<CallOutcome<T>, Later>>>(
     lane: &LaneHandle,
     limit: Duration,
     mut call: impl FnMut(u32) -> F,
@@ -93,11 +117,7 @@ pub async fn patient<T, F: Future<Output = CallOutcome<T>>>(
     let mut patience = Patience::new(limit);
     let mut number = 0;
     loop {
-        let outcome = tokio::select! {
-            biased;
-            outcome = call(number) => outcome,
-            later = given_up(lane, limit) => return Err(later),
-        };
+        let outcome = call(number).await?;
         match patience.after(&outcome.verdict, &outcome.next, clock.mono()) {
             After::Settle => return Ok(outcome),
             After::Wait(until) => clock.sleep_until(until).await,

@@ -1,7 +1,7 @@
-//! Identical refusals, counted over all calls of one service in a run.
+//! Counts identical refusals over all calls to one service in a run.
 //!
-//! The decision is the core's ([`tidegate_core::refusal`]); here it is shared by calls that are out
-//! at once, and put into words.
+//! The decision to stop is made in [`tidegate_core::refusal`]; this module shares the counter
+//! between concurrent calls and formats the message.
 
 use crate::lock::lock;
 use std::sync::Mutex;
@@ -17,14 +17,14 @@ pub struct RefusalCounter {
 }
 
 impl RefusalCounter {
-    /// From the start of a run; one that keeps going never stops.
+    /// A counter for a new run; with `keep_going` it never stops the run.
     #[must_use]
     pub fn new(keep_going: bool) -> RefusalCounter {
         let limit = if keep_going { RefusalLimit::off() } else { RefusalLimit::new() };
         RefusalCounter { open: AtomicBool::new(limit.is_open()), limit: Mutex::new(limit) }
     }
 
-    /// A call ended with this verdict. Returns the refusal that stops the run, if this is it.
+    /// Counts the verdict of a finished call. Returns the refusal if it stops the run.
     pub fn count(&self, verdict: &Verdict) -> Option<RepeatedRefusal> {
         if !self.is_open() {
             return None;
@@ -35,30 +35,30 @@ impl RefusalCounter {
         stop
     }
 
-    /// An answer to an earlier run is known: refusals of the request are about their records.
+    /// An earlier run got an answer, so a refused request is the fault of its record.
     pub fn answered_before(&self) {
         if self.is_open() {
             lock(&self.limit).answered_before();
         }
     }
 
-    /// Whether nothing has been accepted so far.
+    /// Whether the service has accepted no call so far.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 }
 
-/// Where the settings are that a refusal is about.
+/// Where the settings behind a refusal are.
 #[derive(Clone, Debug)]
 pub enum SettingsOf<'a> {
-    /// The options of a command.
+    /// Command-line options.
     Options,
-    /// A service of the manifest.
+    /// This service in the manifest.
     Service(&'a str),
 }
 
-/// What was refused, what the service said, and where to look.
+/// The message: what was refused, what the service said, and which setting to check.
 #[must_use]
 pub fn refused(why: &RepeatedRefusal, host: &str, said: &str, settings: &SettingsOf<'_>) -> String {
     let with = match why.status {
@@ -74,7 +74,7 @@ pub fn refused(why: &RepeatedRefusal, host: &str, said: &str, settings: &Setting
     )
 }
 
-/// Where to look after a refusal of this class.
+/// Which setting to check after a refusal of this class.
 #[must_use]
 pub fn advice(class: RefusalClass, settings: &SettingsOf<'_>) -> String {
     match (class, settings) {

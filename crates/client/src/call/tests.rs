@@ -16,7 +16,7 @@ fn lane(in_flight_max: u32) -> LaneHandle {
     )
 }
 
-/// Waits of exactly 1, 2, 4 s.
+/// Backoff delays of exactly 1, 2 and 4 s.
 fn policy() -> CallPolicy {
     let backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), Jitter::None);
     CallPolicy { backoff, ..CallPolicy::default() }
@@ -62,7 +62,8 @@ async fn a_hanging_send_is_a_timeout_and_the_deadline_bounds_them_all() {
         reply(Verdict::DONE)
     })
     .await;
-    // 10 s, wait 1, 10 s, wait 2, and the third is cut by the deadline of 30 s.
+    // Timeout after 10 s, wait 1 s, timeout after 10 s, wait 2 s; the deadline of 30 s ends the
+    // third.
     assert_eq!(outcome.elapsed, Duration::from_secs(30));
     assert_eq!((outcome.attempts(), outcome.verdict.code), (3, Code::TIMEOUT));
     assert_eq!(outcome.word(), "network_timeout_deadline");
@@ -110,6 +111,51 @@ async fn a_spent_quota_parks_the_record_and_those_who_wait() {
         assert_eq!(outcome.elapsed, Duration::from_millis(10));
     }
     assert_eq!(asks.into_inner().unwrap(), 1, "the quota was asked once");
+}
+
+/// One record is told to come back in 200 s while another backs off, with a deadline of 10 s. The
+/// wait was asked of the lane, so the other one ends as if it had been told itself.
+#[tokio::test(start_paused = true)]
+async fn a_wait_asked_of_another_record_is_no_deadline_of_this_one() {
+    use tidegate_core::call::LongWait;
+    let until = Mono::from_millis(200_000);
+    let told = Verdict { kind: VerdictKind::Transient { until: Some(until) }, ..DOWN };
+    for (long_wait, expected) in [
+        (LongWait::Park, Next::Park(until, GiveUpReason::Deadline)),
+        (LongWait::GiveUp, Next::GiveUp(GiveUpReason::Deadline)),
+    ] {
+        let lane = lane(2);
+        let policy = CallPolicy { deadline: Duration::from_secs(10), long_wait, ..policy() };
+        let waits = run(&lane, &policy, Call::new(), Rng::new(1), |_| async { reply(DOWN) });
+        let other = run(&lane, &policy, Call::new(), Rng::new(2), |_| async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            reply(told)
+        });
+        let (waits, _) = tokio::join!(waits, other);
+        assert_eq!(waits.next, expected);
+        assert_eq!(waits.verdict.until(), Some(until));
+        assert_ne!(waits.verdict.code, Code::DEADLINE_EXCEEDED);
+        assert_eq!((waits.attempts(), waits.history().len()), (1, 1));
+        assert_eq!(waits.elapsed, Duration::from_secs(1), "its own backoff, and no longer");
+    }
+}
+
+/// The lane is held by another record until the deadline is over: the record ends with its last
+/// answer, as it does if that answer leaves no time for another attempt.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_in_the_lane_ends_with_the_last_answer() {
+    let lane = lane(1);
+    let short = CallPolicy { deadline: Duration::from_secs(5), ..policy() };
+    let long = policy();
+    let waits = run(&lane, &short, Call::new(), Rng::new(1), |_| async { reply(DOWN) });
+    let other = run(&lane, &long, Call::new(), Rng::new(2), |_| async {
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        reply(Verdict::DONE)
+    });
+    let (waits, _) = tokio::join!(waits, other);
+    assert_eq!((waits.verdict, waits.next), (DOWN, Next::GiveUp(GiveUpReason::Deadline)));
+    assert_eq!((waits.word().as_str(), waits.attempts()), ("transient_503_deadline", 1));
+    assert_eq!(waits.elapsed, short.deadline);
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,8 +211,8 @@ async fn calls_can_be_spawned() {
     assert!(task.await.unwrap());
 }
 
-/// What the metrics count as backoff is what a record waits because an attempt failed. Waiting for a
-/// lane that paces is not: a lane below the limit is how it should be.
+/// Backoff in the metrics is the wait of a record after a failed attempt. Waiting for a lane that
+/// paces is not backoff.
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_paces_is_not_backoff() {
     let limit = LimitConfig { rate_max: Some(10.0), burst: Some(1.0), learn: true, in_flight_max: 64 };
@@ -191,14 +237,14 @@ async fn a_lane_that_paces_is_not_backoff() {
     }
     assert!(queued > Duration::from_millis(1500), "the lane paced: {queued:?}");
     assert_eq!((counted.in_backoff(), counted.in_calls()), (0.0, Duration::from_millis(100)));
-    // A throttle without a hint waits for its lane, and that is the lane's pace again.
+    // After a throttle without a hint the call waits for its lane, which is pacing.
     let outcome = run(&lane, &policy, Call::new(), Rng::new(1), |t: Try| {
         std::future::ready(reply(if t.number == 1 { throttled(None) } else { Verdict::DONE }))
     })
     .await;
     counted.call(outcome.history());
     assert_eq!((outcome.attempts(), counted.in_backoff(), outcome.spans.backoff), (2, 0.0, Duration::ZERO));
-    // What the server asked a refused record to wait is backoff.
+    // A wait that the server asked for is backoff.
     let clock = lane.clock();
     let outcome = run(&lane, &policy, Call::new(), Rng::new(1), |t: Try| {
         let until = clock.mono() + Duration::from_secs(2);

@@ -1,15 +1,15 @@
-//! Which addresses a pipeline may connect to.
+//! Which IP addresses a pipeline may connect to.
 //!
-//! A manifest names hosts, but a socket goes to an address, and who answers the name's query
-//! decides which one. So the address itself is judged, after the resolver and for literals too:
-//! only addresses of the public internet pass. Private ones pass when the manifest says so.
-//! Link-local ones, where the metadata services of clouds hand out credentials, and those that
-//! no server has (unspecified, multicast, documentation, reserved) pass only when the very
-//! address is named.
+//! A manifest names hosts, but a socket connects to an address, and whoever controls the DNS record
+//! chooses it. So the address itself is checked, after name resolution and for literals too. By
+//! default only public addresses are allowed. Private ones are allowed if the manifest says so.
+//! Link-local addresses, where cloud metadata services hand out credentials, and addresses that no
+//! server has (unspecified, multicast, documentation, reserved) are allowed only if listed
+//! explicitly.
 //!
-//! IPv6 has many ways to write an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo, ISATAP).
-//! They are refused as a class, because a public service has no need of them, and where private
-//! addresses are allowed the address inside is judged.
+//! IPv6 can embed an IPv4 address in many ways (mapped, compatible, NAT64, 6to4, Teredo, ISATAP).
+//! Such addresses are refused, because a public service does not need them; where private addresses
+//! are allowed, the embedded address is checked instead.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,8 @@ fn class_v4(v4: Ipv4Addr) -> AddressClass {
     match (a, b, c) {
         (127 | 10, ..) | (192, 168, _) => AddressClass::Private,
         (172, 16..=31, _) | (100, 64..=127, _) => AddressClass::Private,
-        // Metadata services outside of the link-local range: Alibaba's lies in 100.64/10, Oracle's here.
+        // Metadata services outside the link-local range: Alibaba's is in 100.64/10, Oracle's is
+        // here.
         (169, 254, _) | (192, 0, 0) => AddressClass::Special,
         (0 | 224.., ..) => AddressClass::Special,
         (192, 0, 2) | (198, 51, 100) | (203, 0, 113) | (198, 18..=19, _) | (192, 88, 99) => {
@@ -59,23 +60,23 @@ fn class_v6(v6: Ipv6Addr) -> AddressClass {
     match s {
         [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Private,
         [0, 0, 0, 0, 0, 0, 0, 0] => AddressClass::Special,
-        // Mapped, translated and compatible.
+        // IPv4-mapped, IPv4-translated and IPv4-compatible.
         [0, 0, 0, 0, 0, 0xffff, hi, lo] | [0, 0, 0, 0, 0xffff, 0, hi, lo] | [0, 0, 0, 0, 0, 0, hi, lo] => {
             v4(hi, lo)
         }
-        // NAT64, well known and local.
+        // NAT64: the well-known and the local prefix.
         [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => v4(hi, lo),
         [0x64, 0xff9b, ..] => AddressClass::Special,
         [0x2002, hi, lo, ..] => v4(hi, lo),
-        // Teredo writes its client's address inverted.
+        // Teredo stores the client's address inverted.
         [0x2001, 0, .., hi, lo] => v4(!hi, !lo),
         // ISATAP.
         [.., 0x0000 | 0x0200, 0x5efe, hi, lo] => v4(hi, lo),
-        // The metadata service of AWS lies in the unique-local range and is not a private server.
+        // The AWS metadata service is in the unique-local range, but is not a private server.
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => AddressClass::Special,
         [0xfc00..=0xfdff, ..] => AddressClass::Private,
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => AddressClass::Special,
-        // Outside of 2000::/3 nothing is public; in 2001::/23 lie protocols, not hosts.
+        // Nothing outside 2000::/3 is public; 2001::/23 is for protocols, not hosts.
         [0x2001, 0..=0x1ff, ..] => AddressClass::Special,
         [0x2000..=0x3fff, ..] => AddressClass::Public,
         _ => AddressClass::Special,
@@ -92,7 +93,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// May this one be connected to?
+    /// Whether connecting to this address is allowed.
     #[must_use]
     pub fn allow(&self, address: IpAddr) -> bool {
         self.exact.contains(&address)

@@ -1,34 +1,34 @@
-//! Which URLs a pipeline may ask.
+//! Which URLs a pipeline may request.
 //!
-//! Every URL is judged here before it is sent: the first one, each hop of a redirect, each link
-//! of a paged answer. URLs are read as browsers read them, so `http://0x7f.1/`,
-//! `http://2130706433/` and `http://0177.0.0.1/` are all seen as the address that they mean.
+//! Every URL is checked before it is requested: the first one, each redirect, each link of a paged
+//! response. URLs are parsed as browsers do, so `http://0x7f.1/`, `http://2130706433/` and
+//! `http://0177.0.0.1/` are recognized as 127.0.0.1.
 
 use super::address::Addresses;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use url::{Host, Url};
 
-/// Which hosts and addresses may be asked.
+/// The hosts and addresses that may be requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
-    /// Names of hosts, in lower case: `example.org`, or `*.example.org` for all names below it.
-    /// Empty allows every name.
+    /// Host names in lower case: `example.org`, or `*.example.org` for all its subdomains. If
+    /// empty, every name is allowed.
     pub hosts: Vec<String>,
     /// The addresses that the names may resolve to.
     pub addresses: Addresses,
 }
 
-/// Why a URL is not asked.
+/// Why a URL is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forbidden {
-    /// Neither http nor https.
+    /// The scheme is neither http nor https.
     Scheme(String),
     /// The URL names no host.
     NoHost,
-    /// The host is not in the list.
+    /// The host is not in the list of allowed hosts.
     Host(String),
-    /// The address is not one to connect to.
+    /// Connecting to the address is not allowed.
     Address(IpAddr),
 }
 
@@ -46,14 +46,14 @@ impl fmt::Display for Forbidden {
 impl std::error::Error for Forbidden {}
 
 impl Allow {
-    /// Every public host.
+    /// Allows every public host.
     #[must_use]
     pub fn public() -> Allow {
         Allow::default()
     }
 
-    /// The host of this URL and the others named, at public addresses, or also at private ones. An
-    /// address that was written out, or `localhost`, was meant.
+    /// Allows the host of this URL and the named others, at public addresses and, with `private`,
+    /// at private ones. A literal address or `localhost` in the URL is always allowed.
     #[must_use]
     pub fn meant(url: &Url, private: bool, others: &[String]) -> Allow {
         let mut allow = Allow::public();
@@ -67,17 +67,17 @@ impl Allow {
             }
             _ => {}
         }
-        // A URL without a host allows no host, and not every one.
+        // A URL without a host allows no host, rather than every host.
         let own = url.host_str().unwrap_or_default();
         allow.hosts =
             [own].into_iter().chain(others.iter().map(String::as_str)).map(str::to_ascii_lowercase).collect();
         allow
     }
 
-    /// May this URL be asked? Names are judged again when they have been resolved.
+    /// Checks a URL. The addresses of its host are checked after resolution.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason why it is refused.
     pub fn url(&self, url: &Url) -> Result<(), Forbidden> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Forbidden::Scheme(url.scheme().to_owned()));
@@ -92,10 +92,10 @@ impl Allow {
         }
     }
 
-    /// May this address be connected to?
+    /// Checks an address.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason why it is refused.
     pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
         if self.addresses.allow(address) { Ok(()) } else { Err(Forbidden::Address(address)) }
     }
@@ -112,7 +112,7 @@ impl Allow {
     }
 }
 
-/// The address, if the host of the URL is one.
+/// The address, if the host of the URL is a literal.
 #[must_use]
 fn literal(url: &Url) -> Option<IpAddr> {
     match url.host()? {

@@ -1,8 +1,7 @@
-//! Reads a body with limits: on bytes, on how much it may swell, and, by its caller, on time.
+//! Reads a response body with limits on size and compression ratio; the caller limits the time.
 //!
-//! A body that ends before its declared end is a failure and never data, so nothing of it is
-//! kept. Compressed bodies are unpacked as they come: the limits stop a bomb at the limit, not
-//! after it.
+//! A body that ends before its declared length is a failure, and nothing of it is used. Compressed
+//! bodies are decompressed as a stream, so a decompression bomb is stopped at the limit.
 
 use super::failure::HttpFailure;
 use super::pool::ResponseBody;
@@ -14,7 +13,7 @@ use hyper::body::Body;
 use std::io::{self, Write};
 use tidegate_core::signal::Network;
 
-/// How large an answer may be.
+/// Limits of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
     /// The largest size of a body after decompression, in bytes.
@@ -25,7 +24,7 @@ pub struct BodyLimits {
 }
 
 impl Default for BodyLimits {
-    /// 64 MiB, 100:1.
+    /// 64 MiB, and a ratio of 100.
     fn default() -> BodyLimits {
         BodyLimits { bytes_max: 64 * 1024 * 1024, ratio_max: 100 }
     }
@@ -44,7 +43,7 @@ pub(super) async fn read(
     }
     let mut sink = match encoding(headers)? {
         Encoding::Identity => {
-            // A body in one piece, the usual case, is passed on without a copy.
+            // A body in a single chunk, the usual case, is returned without copying.
             let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
             if body.is_end_stream() {
                 return if first.len() as u64 > limits.bytes_max {
@@ -115,7 +114,7 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, HttpFailure> {
 /// The output buffer of the decompressor, bounded by size and by ratio.
 struct DecompressionBuffer {
     limits: BodyLimits,
-    /// Compressed bytes read so far.
+    /// The number of compressed bytes read so far.
     packed: u64,
     out: Vec<u8>,
 }

@@ -1,9 +1,9 @@
-//! One connection: resolve, judge, connect, and shake hands where the scheme says so.
+//! Opens one connection: name resolution, address check, TCP and, for https, TLS.
 //!
-//! Why not a ready connector: the addresses must be judged where they are used, literals
-//! included, and a failure must say what failed. Ready ones skip the resolver for literals and
-//! fold everything into one error. Proxies named in the environment are not used, because behind
-//! a proxy nobody here could judge an address.
+//! Why not an existing connector: addresses must be checked where they are used, including
+//! literals, and an error must say which step failed. Existing connectors bypass the resolver for
+//! literals and report a single error. Proxies from the environment are ignored, because the
+//! address behind a proxy cannot be checked.
 
 use super::allow::{Allow, Forbidden};
 use super::failure::ConnectError;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::Url;
 
-/// Makes connections. Clones share the settings.
+/// Opens connections. Clones share the settings.
 #[derive(Clone)]
 pub(super) struct Connector(Arc<ConnectorInner>);
 
@@ -31,13 +31,14 @@ struct ConnectorInner {
     resolver: Arc<dyn Resolve>,
     trust: TlsTrust,
     tls: OnceLock<TlsConnector>,
+    /// The timeout of name resolution, TCP and TLS together.
     timeout: Duration,
 }
 
 /// Which server certificates are trusted.
 pub(super) enum TlsTrust {
-    /// The root certificates of the operating system, loaded when they are first needed: that is more
-    /// work than many a run without TLS.
+    /// The root certificates of the operating system, loaded on first use, because loading takes
+    /// longer than many a run without TLS.
     Platform,
     /// The roots and the verifier of this configuration.
     Given(Box<rustls::ClientConfig>),
@@ -64,7 +65,7 @@ impl Connector {
         Connector(Arc::new(ConnectorInner { allow, resolver, trust, tls: OnceLock::new(), timeout }))
     }
 
-    /// What shakes hands; the error is one of the system's certificates.
+    /// The TLS connector. The error is about the certificates of the operating system.
     pub(super) fn tls(&self) -> Result<&TlsConnector, rustls::Error> {
         if let Some(tls) = self.0.tls.get() {
             return Ok(tls);
@@ -107,14 +108,15 @@ impl Connector {
         }
     }
 
-    /// The first address that answers. Each but the last gets its share of the time.
+    /// Connects to the first address that answers. Each address but the last gets a share of the
+    /// timeout.
     async fn tcp(&self, addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
         let share = self.0.timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut failed = ConnectError::Timeout;
         for address in addresses {
             match tokio::time::timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await {
                 Ok(Ok(stream)) => {
-                    // Without it small requests wait for acknowledgements; failing to set it costs speed only.
+                    // Avoids delays of small requests. Failing to set it only costs speed.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -133,7 +135,7 @@ pub(super) enum MaybeTlsStream {
 }
 
 impl MaybeTlsStream {
-    /// Whether both sides agreed on HTTP/2.
+    /// Whether HTTP/2 was negotiated.
     pub(super) fn is_http2(&self) -> bool {
         matches!(self, MaybeTlsStream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2"))
     }

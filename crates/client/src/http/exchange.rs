@@ -1,4 +1,4 @@
-//! A request through its lane to an outcome.
+//! Sends requests through their lanes.
 
 use super::failure::HttpFailure;
 use super::redirect::{Hop, is_redirect};
@@ -17,8 +17,8 @@ use tidegate_core::signal::{Finding, Signal};
 use tidegate_core::{Chance, Verdict};
 use tracing::debug;
 
-/// The parser of a response. It returns the finding in the body (an error in a 200, an empty result),
-/// and the value that the caller wants of it, so that a body is parsed once.
+/// Parses a response. It returns the finding in the body (an error with status 200, an empty
+/// result) and the value for the caller, so that the body is parsed once.
 pub type ResponseParser<T> = dyn Fn(&Response) -> (Option<Finding>, T) + Send + Sync;
 
 /// How the responses of one service are classified and parsed.
@@ -38,7 +38,7 @@ impl<T> Clone for ServiceDialect<T> {
 }
 
 impl Default for ServiceDialect {
-    /// Plain HTTP: a body means nothing.
+    /// Plain HTTP: bodies are not examined.
     fn default() -> ServiceDialect {
         ServiceDialect {
             classifier: Classifier::default(),
@@ -57,10 +57,10 @@ pub struct ParsedResponse<T = ()> {
     pub read: T,
 }
 
-/// What the last attempt brought: an answer, or why there is none.
+/// The result of the last attempt: a response, or why there is none.
 pub type Answered<T = ()> = Result<ParsedResponse<T>, HttpFailure>;
 
-/// Takes requests to one service. Clones share connections and lanes.
+/// Sends the requests of one service. Clones share connections and lanes.
 pub struct Exchange<T = ()> {
     /// The HTTP client.
     pub client: Client,
@@ -72,24 +72,24 @@ pub struct Exchange<T = ()> {
     pub policy: CallPolicy,
     /// The redactor of secrets in messages about attempts.
     pub redactor: Arc<Redactor>,
-    /// Whether its calls are traced, and how.
+    /// Whether and how its calls are traced.
     pub trace: Trace,
 }
 
-/// What is traced of calls, when somebody wants traces.
+/// What is traced of calls while a tracer is installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trace {
     /// Nothing.
     Off,
-    /// Their spans.
+    /// Spans.
     #[default]
     Spans,
-    /// Their spans, and the service is told the number of its own: the W3C header `traceparent`.
+    /// Spans, and the W3C header `traceparent` in requests to the service.
     SendAlong,
 }
 
 impl Trace {
-    /// Spans; and the header, if the service's profile allows it.
+    /// `SendAlong` if the profile of the service allows the header, else `Spans`.
     #[must_use]
     pub fn of(allowed: bool) -> Trace {
         if allowed { Trace::SendAlong } else { Trace::Spans }
@@ -116,12 +116,18 @@ impl<T: Send> Exchange<T> {
         self.lanes.get(&LaneKey::of_url(&request.url, &request.credential_name()))
     }
 
-    /// Takes one request to its end.
+    /// Whether a lane is that of a request, for a caller that sends one request after another.
+    #[must_use]
+    pub fn is_lane(&self, lane: &LaneHandle, request: &Request) -> bool {
+        lane.key().is_of_url(&request.url, &request.credential_name())
+    }
+
+    /// Sends one request until it is accepted, parked or given up.
     pub async fn call<C: Chance>(&self, request: &Request, chance: C) -> CallOutcome<Answered<T>> {
         self.call_in(&self.lane(request), request, chance).await
     }
 
-    /// The same for a caller that holds the lane already and so saves looking it up.
+    /// The same for a caller that already has the lane.
     pub async fn call_in<C: Chance>(
         &self,
         lane: &LaneHandle,
@@ -164,7 +170,8 @@ impl<T: Send> Exchange<T> {
         let hints = hint::read(&headers, self.lanes.clock().wall(), &self.dialect.hints);
         let body = match body {
             Ok(body) => body,
-            // The status of an error says enough, and its Retry-After must not be lost with its body.
+            // The status of an error is sufficient, and its Retry-After must not be lost with its
+            // body.
             Err(_) if !status.is_success() => Bytes::new(),
             Err(failure) => return self.failed(failure, hints),
         };
@@ -194,7 +201,7 @@ impl<T: Send> Exchange<T> {
     }
 }
 
-/// Sends the attempts of one request, each from hop to hop.
+/// Sends the attempts of one request, following redirects.
 struct Hops<'a, T> {
     exchange: &'a Exchange<T>,
     request: &'a Request,
@@ -215,7 +222,7 @@ impl<T: Send> Sender for Hops<'_, T> {
         if let (Trace::SendAlong, Some((tracer, begun))) = (exchange.trace, begun) {
             hop.belongs_to(&tracer.traceparent(*begun, attempt.number));
         }
-        // In a box while it is out: the futures around it are moved, and those that wait are many.
+        // Boxed: the outer futures are moved, and many of them are only waiting.
         Box::pin(exchange.send(hop))
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong below an answer, and which signal each is.
+//! Failures without a usable response, and the signal of each.
 
 use super::allow::Forbidden;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::{fmt, io};
 use tidegate_core::Code;
 use tidegate_core::signal::{Finding, Means, Network, Signal};
 
-/// A connection that was not made.
+/// Why a connection could not be opened.
 #[derive(Debug)]
 pub(super) enum ConnectError {
     Timeout,
@@ -50,18 +50,18 @@ impl Error for ConnectError {}
 pub enum HttpFailure {
     /// A network error.
     Network(Network, String),
-    /// The URL, or where it leads, may not be asked. Nothing was sent there.
+    /// The URL or the target of a redirect is not allowed. Nothing was sent there.
     Forbidden(Forbidden),
-    /// A redirect that is not followed.
+    /// A redirect that cannot be followed.
     Redirect(String),
-    /// The answer is over a limit of size or ratio.
+    /// The response exceeds a limit of size or compression ratio.
     TooLarge(String),
-    /// The answer is not HTTP, or not of an encoding that was asked for.
+    /// The response is not HTTP, or has an encoding that was not requested.
     Malformed(String),
 }
 
 impl HttpFailure {
-    /// As the classifier takes it.
+    /// The failure as a signal for the classifier.
     #[must_use]
     pub fn signal(&self) -> Signal<'static> {
         let task = |means, code| Signal::Task(Finding { means, code });

@@ -1,16 +1,16 @@
-//! The sentence in the body of an error that its author wrote for a person.
+//! Extracts the error message from a response body.
 //!
-//! OGC services wrap it in an exception report, ArcGIS and most others in a JSON object. A person
-//! who reads a dead letter wants that sentence and not the first line of its envelope.
+//! OGC services wrap it in an exception report, ArcGIS and most others in a JSON object. A dead
+//! letter should quote this message, not the first line of its wrapper.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value;
 
-/// Of a document, so many events are read at most.
+/// The most XML events read from a document.
 const EVENTS_MAX: usize = 2_000;
 
-/// The message in a body, if it has one of the usual forms; not shortened.
+/// The full message in a body, if it has a known structure.
 pub(super) fn message(body: &[u8]) -> Option<String> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     match body.first()? {
@@ -21,7 +21,7 @@ pub(super) fn message(body: &[u8]) -> Option<String> {
     .filter(|text| !text.trim().is_empty())
 }
 
-/// The texts of an OGC exception report, of a WMS service exception, or of an S3 error.
+/// The texts of an OGC exception report, a WMS service exception, or an S3 error.
 fn of_xml(body: &[u8]) -> Option<String> {
     let mut reader = Reader::from_reader(body);
     reader.config_mut().check_end_names = false;
@@ -59,7 +59,7 @@ fn of_xml(body: &[u8]) -> Option<String> {
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// The five entities that XML has; no other is followed.
+/// The five predefined XML entities; others are ignored.
 fn entity(name: &[u8]) -> &'static str {
     match name {
         b"lt" => "<",
@@ -71,25 +71,38 @@ fn entity(name: &[u8]) -> &'static str {
     }
 }
 
-/// The message of an error object: ArcGIS, Google, OGC API and RFC 9457, and their like.
+/// Places of the error message in ArcGIS, Google and similar services.
+const OF_ERROR: [&str; 4] = ["/error/message", "/error_message", "/error/description", "/error"];
+/// Places of the error message in OGC API, RFC 9457 and similar, where the whole body is an error.
+const OF_PROBLEM: [&str; 4] = ["/detail", "/description", "/message", "/title"];
+
+/// The message of an error object.
 fn of_json(json: &Value) -> Option<String> {
-    let text = |pointer: &str| {
+    sentence(json, &OF_ERROR).or_else(|| sentence(json, &OF_PROBLEM))
+}
+
+/// The error that a body of JSON tells of beside what else it holds: its sentence, or what it is made
+/// of. For answers whose status does not say that they are one.
+#[must_use]
+pub fn error_in(json: &Value) -> Option<String> {
+    let is_some = |value: &&Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    };
+    let parts = || ["/error", "/errors", "/error_message"].iter().filter_map(|at| json.pointer(at));
+    sentence(json, &OF_ERROR).or_else(|| parts().find(is_some).map(Value::to_string))
+}
+
+/// The first text at one of these places, with the details of ArcGIS.
+fn sentence(json: &Value, places: &[&str]) -> Option<String> {
+    let text = |pointer: &&str| {
         json.pointer(pointer).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty())
     };
-    let message = [
-        "/error/message",
-        "/error_message",
-        "/error/description",
-        "/error",
-        "/detail",
-        "/description",
-        "/message",
-        "/title",
-    ]
-    .iter()
-    .find_map(|pointer| text(pointer))?;
+    let mut all = vec![places.iter().find_map(text)?];
     let details = json.pointer("/error/details").and_then(Value::as_array);
-    let mut all = vec![message];
     for detail in details.into_iter().flatten().filter_map(Value::as_str) {
         if !detail.trim().is_empty() && !all.contains(&detail) {
             all.push(detail);
@@ -137,6 +150,20 @@ mod tests {
         }
         for body in [r#"{"error":{"code":400}}"#, r#"{"results":[]}"#, "{", "", "plain", "[]"] {
             assert_eq!(message(body.as_bytes()), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_error_beside_an_answer_is_found_and_an_empty_one_is_none() {
+        for (body, said) in [
+            (r#"{"error":{"code":499,"message":"Token Required"}}"#, Some("Token Required")),
+            (r#"{"error":{"code":400}}"#, Some(r#"{"code":400}"#)),
+            (r#"{"errors":["a","b"]}"#, Some(r#"["a","b"]"#)),
+            (r#"{"error":true}"#, Some("true")),
+            (r#"{"error":null,"errors":[],"error_message":""}"#, None),
+            (r#"{"error":false,"message":"fine","title":"A place"}"#, None),
+        ] {
+            assert_eq!(error_in(&serde_json::from_str(body).unwrap()).as_deref(), said, "{body}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! HTTP, one exchange at a time, with nothing decided behind our back.
+//! HTTP without implicit behaviour: one exchange at a time.
 //!
-//! The client is hyper with a pool of our own: keep-alive, HTTP/2 where the server offers it. What
-//! usual clients do by themselves is done here in the open or not at all: redirects are followed by
-//! us, each hop judged and paid for with a permit of its lane; retries are the core's; proxies and
-//! cookies do not exist. The pool may pass a request to another connection when the one it took
-//! turns out closed *before the first byte was written*; no server has seen anything then.
+//! The client is hyper with our own connection pool: keep-alive, and HTTP/2 if the server offers
+//! it. It does nothing on its own that other clients do. Redirects are followed here, each checked
+//! and with a permit of its lane; retries are decided by the core; there are no proxies and no
+//! cookies. The pool sends a request again on another connection only if the first was closed
+//! *before the first byte was written*, so no server can have seen it.
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`request`] | what is asked, its credentials and its key |
-//! | `allow`, [`address`] | what may be asked and connected to |
-//! | `resolve`, `connect` | names to addresses, addresses to connections |
-//! | `pool` | connections kept open |
-//! | `body` | reading an answer within limits |
-//! | `failure` | what can go wrong, as signals |
-//! | `redirect` | where the next hop goes and what it leaves behind |
-//! | `exchange` | a request through its lane to an outcome |
+//! | [`request`] | a request, its credentials and its key |
+//! | `allow`, [`address`] | which URLs and addresses are allowed |
+//! | `resolve`, `connect` | name resolution, connections |
+//! | `pool` | the pool of open connections |
+//! | `body` | reads a response body within limits |
+//! | `failure` | failures without a response, as signals |
+//! | `redirect` | follows redirects, drops credentials |
+//! | `exchange` | sends a request through its lane |
 
 pub mod address;
 mod allow;
@@ -33,6 +33,7 @@ pub use allow::{Allow, Forbidden};
 pub use body::BodyLimits;
 pub use exchange::{Answered, Exchange, ParsedResponse, ResponseParser, ServiceDialect, Trace};
 pub use failure::HttpFailure;
+pub use message::error_in;
 pub(crate) use pool::ResponseBody;
 pub use request::{Credential, CredentialLocation, Request};
 pub use resolve::{Resolve, SystemResolver};
@@ -53,7 +54,7 @@ use url::Url;
 /// The settings of a [`Client`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The hosts and addresses that may be asked.
+    /// The hosts and addresses that may be requested.
     pub allow: Allow,
     /// The timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,
@@ -68,7 +69,7 @@ pub struct ClientConfig {
 }
 
 impl Default for ClientConfig {
-    /// Public hosts, 5 s to connect, 60 s idle, 64 MiB, 5 hops.
+    /// Public hosts, 5 s to connect, 60 s idle, 64 MiB, 5 redirects.
     fn default() -> ClientConfig {
         ClientConfig {
             allow: Allow::public(),
@@ -81,10 +82,10 @@ impl Default for ClientConfig {
     }
 }
 
-/// Of a body, this much is looked at for a message.
+/// The number of bytes of a body that are searched for a message.
 const EXCERPT_BYTES_MAX: usize = 64 * 1024;
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// Its status.
@@ -93,7 +94,7 @@ pub struct Response {
     pub headers: HeaderMap,
     /// Its body, decompressed and complete. Empty if the body of an error could not be read.
     pub body: Bytes,
-    /// The URL that gave it, without credentials.
+    /// The URL of the response, without credentials.
     pub url: Url,
 }
 
@@ -104,11 +105,11 @@ impl Response {
         self.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
     }
 
-    /// What the body says, as one line of text for messages, secrets masked: the message of an
-    /// error, if it has one, or else its beginning.
+    /// The body as one line of text for messages, with secrets masked: its error message if there
+    /// is one, else its beginning.
     #[must_use]
     pub fn excerpt(&self, chars_max: usize, redactor: &Redactor) -> String {
-        // Masked before it is cut: half a secret would not be found.
+        // Mask before truncating: a truncated secret would not be recognized.
         let start = self.body.get(..self.body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
         let said = message::message(start);
         let masked = redactor.bytes(said.as_deref().map_or(start, str::as_bytes));
@@ -138,12 +139,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for these URLs that trusts what the operating system trusts. If one of them needs
-    /// its certificates, they are looked at now, so that nothing is asked in vain; else when a redirect
-    /// leads to where they are needed.
+    /// A client for these URLs that uses the root certificates of the operating system. If one of
+    /// the URLs is https they are loaded now, so that an error shows before the first request;
+    /// otherwise when a redirect leads to https.
     ///
     /// # Errors
-    /// The operating system's certificates cannot be used.
+    /// When the certificates of the operating system cannot be used.
     pub fn new<'a>(
         config: ClientConfig,
         urls: impl IntoIterator<Item = &'a Url>,
@@ -160,7 +161,7 @@ impl Client {
         Ok(Client::over(connector, config))
     }
 
-    /// A client with another resolver or other trust.
+    /// A client with another resolver or other root certificates.
     #[must_use]
     pub fn with(config: ClientConfig, resolver: Arc<dyn Resolve>, tls: rustls::ClientConfig) -> Client {
         let trust = TlsTrust::Given(Box::new(tls));
@@ -179,8 +180,8 @@ impl Client {
         &self.config
     }
 
-    /// Sends once and reads the whole answer. The outer failure is one before the answer's head,
-    /// the inner one is of its body.
+    /// Sends once and reads the whole response. The outer error occurred before the response head,
+    /// the inner one in the body.
     async fn send(
         &self,
         outgoing: OutgoingRequest<'_>,
@@ -190,8 +191,8 @@ impl Client {
         Ok((head.status, head.headers, body))
     }
 
-    /// Sends once and leaves the body to the caller. For the object stores, whose requests are
-    /// signed for one host and whose bodies have no limit; nothing is added and no redirect followed.
+    /// Sends once and returns the body unread. For object stores, whose requests are signed for one
+    /// host and whose bodies have no size limit. Adds no headers and follows no redirects.
     #[cfg(feature = "store")]
     pub(crate) async fn open(
         &self,
@@ -231,11 +232,11 @@ impl std::error::Error for CertificateError {
     }
 }
 
-/// The trust of the operating system, by ring. It is read once: the certificates are more work than
-/// many a run.
+/// The root certificates of the operating system, with ring. Loaded once, because loading takes
+/// longer than many a run.
 ///
 /// # Errors
-/// The operating system's certificates cannot be used.
+/// When the certificates of the operating system cannot be used.
 pub fn platform_tls() -> Result<rustls::ClientConfig, rustls::Error> {
     static TLS: OnceLock<rustls::ClientConfig> = OnceLock::new();
     if let Some(tls) = TLS.get() {

@@ -1,13 +1,13 @@
-//! Connections, kept open by origin.
+//! A pool of open connections by origin.
 //!
-//! Why not a ready pool: they give each connection a task of its own, so that an answer wakes the
-//! connection, which wakes the call, and a request goes the same way back. Here a connection of
-//! HTTP/1 has one user at a time and is driven by it, in the task of the call; an idle one lies in
-//! a list and costs nothing. One of HTTP/2 serves many calls at once and does have its task.
+//! Why not an existing pool: they run each connection in a task of its own, so every request and
+//! response passes between two tasks. Here an HTTP/1 connection has one user at a time and is
+//! driven by the task of the call; an idle one is an entry in a list. An HTTP/2 connection serves
+//! many calls and has its own task.
 //!
-//! A call takes the connection that was used last. If that turns out closed before the first byte
-//! of the request was written, no server has seen anything and the next one is tried; a new
-//! connection is not tried twice.
+//! A call takes the most recently used connection. If it was closed before the first byte of the
+//! request was written, no server has seen the request and the next connection is tried. A new
+//! connection is tried only once.
 
 use super::connect::{Connector, MaybeTlsStream};
 use super::failure::HttpFailure;
@@ -36,13 +36,14 @@ pub(super) struct Pool(Arc<PoolInner>);
 
 struct PoolInner {
     connector: Connector,
+    /// The time after which an idle connection is closed.
     idle_timeout: Duration,
-    /// Of one or a few origins, as the URL spells them: all spellings of a host are one there.
+    /// Few in number, by the origin of the normalized URL.
     origins: Mutex<Vec<(String, Arc<Origin>)>>,
     swept: AtomicBool,
 }
 
-/// One origin, as requests name it, and what is open to it.
+/// One origin and its open connections.
 struct Origin {
     host: Option<HeaderValue>,
     open: Mutex<OpenConnections>,
@@ -51,12 +52,12 @@ struct Origin {
 /// The open connections to one origin.
 #[derive(Default)]
 struct OpenConnections {
-    /// The last one was used last.
+    /// The most recently used is last.
     idle: Vec<(Instant, Box<Http1Connection>)>,
     shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
 }
 
-/// A connection of HTTP/1 with the sender of its requests.
+/// An HTTP/1 connection with its request sender.
 struct Http1Connection {
     send: http1::SendRequest<Full<Bytes>>,
     connection: http1::Connection<TokioIo<MaybeTlsStream>, Full<Bytes>>,
@@ -74,7 +75,7 @@ impl Pool {
         Pool(Arc::new(PoolInner { connector, idle_timeout, origins, swept: AtomicBool::new(false) }))
     }
 
-    /// Sends once to where the URL says, whatever the request says; the body is still to come.
+    /// Sends once to the host of `url`, whatever the request says; returns with the body unread.
     pub(super) async fn send(
         &self,
         url: &Url,
@@ -147,7 +148,7 @@ impl Pool {
         }
         let (send, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
         tokio::spawn(connection);
-        // Of several that connected at once one is kept.
+        // If several connected at the same time, one connection is kept.
         let mut open = lock(&origin.open);
         if open.shared.as_ref().is_none_or(|(_, send)| send.is_closed()) {
             open.shared = Some((Instant::now(), send.clone()));
@@ -169,13 +170,13 @@ impl OpenConnections {
         if now < since + idle_timeout {
             return Some(PooledSender::Own(conn));
         }
-        // The others have been idle for longer.
+        // The remaining ones have been idle for longer.
         self.idle.clear();
         None
     }
 }
 
-/// Closes what has not been used for too long, as long as the pool lives.
+/// Closes idle connections after the timeout, until the pool is dropped.
 async fn sweep(pool: Weak<PoolInner>, idle_timeout: Duration) {
     loop {
         tokio::time::sleep(idle_timeout).await;
@@ -191,15 +192,15 @@ async fn sweep(pool: Weak<PoolInner>, idle_timeout: Duration) {
     }
 }
 
-/// An HTTP/1 connection leased to one call. It goes back to the pool when it is free for another
-/// request, and is closed when it is dropped before.
+/// An HTTP/1 connection leased to one call. It returns to the pool when it is ready for another
+/// request; if dropped before, it is closed.
 struct ConnectionLease {
     conn: Option<Box<Http1Connection>>,
     origin: Arc<Origin>,
 }
 
 impl ConnectionLease {
-    /// Drives the connection until the head of the answer is there.
+    /// Drives the connection until the response head has arrived.
     async fn bring(
         mut self,
         answer: impl Future<Output = Result<http::Response<Incoming>, TrySendError<HyperRequest>>>,
@@ -213,12 +214,12 @@ impl ConnectionLease {
         Ok(answer.map(|body| ResponseBody { body, lent: Some(self) }))
     }
 
-    /// Lets the connection read and write what it can.
+    /// Polls the connection.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(conn) = &mut self.conn
             && Pin::new(&mut conn.connection).poll(cx).is_ready()
         {
-            // It has ended; by its drop those who wait for something out of it are told so.
+            // It has ended; dropping it notifies those who wait for it.
             self.conn = None;
         }
     }
@@ -234,10 +235,10 @@ impl Drop for ConnectionLease {
     }
 }
 
-/// The body of a response, still to be read.
+/// The body of a response, not read yet.
 pub(crate) struct ResponseBody {
     body: Incoming,
-    /// What it comes through, unless that has a task of its own.
+    /// The connection that the body arrives on, unless it has its own task.
     lent: Option<ConnectionLease>,
 }
 

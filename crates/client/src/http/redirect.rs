@@ -1,9 +1,9 @@
-//! Where the next hop goes, and what it leaves behind.
+//! Follows redirects.
 //!
-//! Credentials belong to an origin: scheme, host and port. The first hop that leaves it leaves
-//! them behind, and they do not come back, not even when a later hop returns. A redirect that
-//! would turn a POST into a GET is not followed unless it is a 303, which says so: data that was
-//! not written must not look like data that was.
+//! Credentials belong to an origin: scheme, host and port. The first redirect to another origin
+//! drops them for the rest of the attempt, even if a later redirect returns. A redirect that would
+//! turn a POST into a GET is followed only for a 303, which asks for it: otherwise data that was
+//! not written could look written.
 
 use super::allow::Allow;
 use super::failure::HttpFailure;
@@ -16,22 +16,23 @@ use url::Url;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// One attempt on its way from hop to hop.
+/// The state of one attempt between redirects.
 pub(super) struct Hop<'a> {
     request: &'a Request,
     user_agent: &'a HeaderValue,
-    /// What tells the service its span.
+    /// The `traceparent` header for the service.
     traceparent: Option<HeaderValue>,
-    /// Still at the origin that the credentials are for.
+    /// Whether no redirect has left the origin of the credentials.
     home: bool,
-    /// Turned into a question without a body.
+    /// Whether a redirect has dropped the body.
     bare: bool,
-    /// Where a redirect led; at first it is where the request goes.
+    /// The target of the last redirect; `None` before the first.
     moved: Option<Url>,
+    /// The number of redirects followed.
     followed: u32,
 }
 
-/// Whether an answer sends us elsewhere.
+/// Whether a response is a redirect.
 pub(super) fn is_redirect(response: &Response) -> bool {
     matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308)
         && response.headers.contains_key(header::LOCATION)
@@ -42,22 +43,22 @@ impl<'a> Hop<'a> {
         Hop { request, user_agent, traceparent: None, home: true, bare: false, moved: None, followed: 0 }
     }
 
-    /// Where it goes now.
+    /// The current URL.
     pub(super) fn url(&self) -> &Url {
         self.moved.as_ref().unwrap_or(&self.request.url)
     }
 
     fn method(&self) -> &Method {
-        // What has no body any more is a GET, or the HEAD that it was.
+        // Without its body it is a GET, or remains a HEAD.
         if self.bare && self.request.method != Method::HEAD { &Method::GET } else { &self.request.method }
     }
 
-    /// What goes on the wire now.
+    /// The request to send now.
     pub(super) fn wire(&self, allow: &Allow) -> Result<OutgoingRequest<'_>, HttpFailure> {
         allow.url(self.url())?;
         let mut url = Cow::Borrowed(self.url());
         let mut headers = self.request.sent_headers(self.user_agent);
-        // A user in the URL would be printed and sent by the libraries below.
+        // The libraries below would log and send a user name in the URL.
         if !url.username().is_empty() || url.password().is_some() {
             let _ = url.to_mut().set_username("");
             let _ = url.to_mut().set_password(None);
@@ -81,18 +82,18 @@ impl<'a> Hop<'a> {
         Ok(OutgoingRequest { method: self.method().clone(), url, headers, body })
     }
 
-    /// Tells the service to which span this attempt belongs. Not others: a redirect elsewhere
-    /// leaves it behind like a credential.
+    /// Sets the `traceparent` header. It is dropped with the credentials when a redirect leaves the
+    /// origin.
     pub(super) fn belongs_to(&mut self, traceparent: &[u8]) {
         self.traceparent = HeaderValue::from_bytes(traceparent).ok();
     }
 
-    /// The name of the credentials that go along.
-    pub(super) fn credential_name(&self) -> String {
-        if self.home { self.request.credential_name() } else { String::new() }
+    /// The names of the credentials that are still sent.
+    pub(super) fn credential_name(&self) -> Cow<'_, str> {
+        if self.home { self.request.credential_name() } else { Cow::Borrowed("") }
     }
 
-    /// Goes on to where `response` points.
+    /// Follows the redirect in `response`.
     pub(super) fn follow(
         &mut self,
         response: &Response,

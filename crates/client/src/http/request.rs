@@ -1,4 +1,4 @@
-//! What is asked, and the key by which the same question is known again.
+//! A request, and its canonical key.
 
 use crate::secret::{Secret, is_secret_header};
 use bytes::Bytes;
@@ -13,13 +13,13 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Where a credential goes in a request: a header or a query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialLocation {
-    /// In a header, after a prefix such as `Bearer ` or none.
+    /// A header; the value follows a prefix such as `Bearer `, or none.
     Header(HeaderName, String),
-    /// In a parameter of the query.
+    /// A query parameter.
     Query(String),
 }
 
-/// A secret, its place in a request, and the name under which it may be spoken of.
+/// A secret, its location in a request, and a name that can be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     /// A name for lanes and logs, such as `env:GEO_KEY`.
@@ -30,8 +30,8 @@ pub struct Credential {
     pub secret: Secret,
 }
 
-/// One question to a service. Credentials are kept apart from the rest, so that they can be left
-/// behind when a redirect leaves the host that they are for.
+/// A request to a service. Credentials are kept separate, so that they can be dropped when a
+/// redirect leaves their origin.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The HTTP method.
@@ -42,7 +42,7 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// The credentials: sent to the origin of `url` and to no other.
+    /// The credentials; sent only to the origin of `url`.
     pub credentials: Vec<Credential>,
     /// The idempotency key, which makes a repeat safe, sent as `Idempotency-Key`: see
     /// [`Request::key_bytes`].
@@ -69,7 +69,7 @@ impl Request {
         }
     }
 
-    /// Whether asking twice does no more than asking once.
+    /// Whether the request may be retried: an idempotent method, or an idempotency key.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         self.idempotency_key.is_some() || self.method.is_idempotent()
@@ -77,18 +77,18 @@ impl Request {
 
     /// The names of its credentials, for the key of its lane.
     #[must_use]
-    pub fn credential_name(&self) -> String {
+    pub fn credential_name(&self) -> Cow<'_, str> {
         match self.credentials.as_slice() {
-            [] => String::new(),
-            [one] => one.name.clone(),
-            many => many.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join("+"),
+            [] => Cow::Borrowed(""),
+            [one] => Cow::Borrowed(&one.name),
+            many => many.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join("+").into(),
         }
     }
 
-    /// The key of this request: SHA-256 of the method, the canonical URL and the
-    /// body. Canonical is: as browsers normalise it, without user, fragment and credentials, the
-    /// parameters sorted by name with equal names left in their order. So a new API key or another
-    /// order of parameters asks the same question, and the cache knows it.
+    /// The key of this request: SHA-256 of the method, the canonical URL and the body. The
+    /// canonical URL is normalized as in browsers, without user, fragment and credentials, with
+    /// parameters sorted by name and equal names in their original order. So another API key or
+    /// another order of parameters gives the same cache entry.
     #[must_use]
     pub fn key_bytes(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -113,7 +113,7 @@ impl Request {
         hash.finalize().into()
     }
 
-    /// The headers as sent to the origin that the request is for.
+    /// The headers for the origin of the request.
     pub(super) fn sent_headers(&self, user_agent: &HeaderValue) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.entry(header::USER_AGENT).or_insert_with(|| user_agent.clone());
@@ -129,7 +129,7 @@ impl Request {
     }
 }
 
-/// The parameters of a URL, as [`Url::query_pairs`] has them, in half the time.
+/// The query parameters as [`Url::query_pairs`] returns them, in half the time.
 fn pairs(url: &Url) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let all = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     all.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -155,7 +155,7 @@ fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
-/// The origin of a URL, as browsers write it: the URL names no port that goes without saying.
+/// The origin of a URL as in browsers: the default port is omitted.
 fn origin(url: &Url) -> Cow<'_, str> {
     if url.username().is_empty() && url.password().is_none() {
         return Cow::Borrowed(&url[..Position::BeforePath]);
@@ -163,7 +163,7 @@ fn origin(url: &Url) -> Cow<'_, str> {
     Cow::Owned(url.origin().ascii_serialization())
 }
 
-/// Puts the credentials into a request.
+/// Adds the credentials to a request.
 pub(super) fn attach(credentials: &[Credential], url: &mut Url, headers: &mut HeaderMap) {
     for credential in credentials {
         match &credential.place {
@@ -171,7 +171,8 @@ pub(super) fn attach(credentials: &[Credential], url: &mut Url, headers: &mut He
                 url.query_pairs_mut().append_pair(name, credential.secret.reveal());
             }
             CredentialLocation::Header(name, prefix) => {
-                // A secret that no header can hold is left out; the service will say "unauthorized".
+                // A secret that is not a valid header value is omitted; the service will answer
+                // 401.
                 if let Ok(mut value) =
                     HeaderValue::from_str(&format!("{prefix}{}", credential.secret.reveal()))
                 {
@@ -183,7 +184,7 @@ pub(super) fn attach(credentials: &[Credential], url: &mut Url, headers: &mut He
     }
 }
 
-/// Takes out of `headers` what must not leave its origin.
+/// Removes the headers that must not be sent to another origin.
 pub(super) fn detach(headers: &mut HeaderMap) {
     let secret: Vec<HeaderName> = headers
         .iter()

@@ -1,11 +1,11 @@
-//! Names to addresses.
+//! Name resolution.
 
 use futures_util::future::BoxFuture;
 use std::io;
 use std::net::IpAddr;
 
-/// Turns names into addresses. What it answers is filtered by the connector that connects to it,
-/// so a name that changes its address between two looks gains nothing.
+/// Resolves host names. The connector checks the addresses it connects to, so DNS rebinding has no
+/// effect.
 pub trait Resolve: Send + Sync + 'static {
     /// The addresses of `host`.
     fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;

@@ -1,14 +1,14 @@
-//! The one place where the engine reads a clock.
+//! The only place that reads a clock.
 //!
-//! Monotonic time comes from tokio, so that a test that pauses tokio's clock owns every wait of
-//! the engine. Wall time comes from the system, or, for such a test, from a date fixed at the
-//! start that moves with the monotonic clock.
+//! Monotonic time comes from tokio, so a test that pauses tokio's clock controls every wait. Wall
+//! time comes from the system or, in such a test, from a fixed date that advances with the
+//! monotonic clock.
 
 use std::time::{Duration, SystemTime};
 use tidegate_core::{Mono, Now, Wall};
 use tokio::time::Instant;
 
-/// A handle on both clocks. Clones share the same start, so their times compare.
+/// A handle to both clocks. Clones share the same origin, so their times are comparable.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -28,19 +28,19 @@ impl Clock {
         Clock { start: Instant::now(), fixed: None }
     }
 
-    /// A wall clock that shows `wall` now and goes on with the monotonic one.
+    /// A wall clock that shows `wall` now and advances with the monotonic clock.
     #[must_use]
     pub fn starting_at(wall: Wall) -> Clock {
         Clock { start: Instant::now(), fixed: Some(wall) }
     }
 
-    /// The monotonic clock.
+    /// The current monotonic time.
     #[must_use]
     pub fn mono(&self) -> Mono {
         Mono::ZERO + self.start.elapsed()
     }
 
-    /// The wall clock.
+    /// The current wall time.
     #[must_use]
     pub fn wall(&self) -> Wall {
         match self.fixed {
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// A date as a point of the monotonic clock; now if it has passed.
+    /// A wall time as monotonic time; now if it has passed.
     #[must_use]
     pub fn mono_of(&self, date: Wall) -> Mono {
         let now = self.now();
@@ -60,20 +60,20 @@ impl Clock {
         now.mono + Duration::from_millis(ms)
     }
 
-    /// A point of the monotonic clock as a date; now if it has passed.
+    /// A monotonic time as wall time; now if it has passed.
     #[must_use]
     pub fn wall_of(&self, point: Mono) -> Wall {
         let now = self.now();
         Wall::from_millis(now.wall.millis().saturating_add(millis(point.since(now.mono))))
     }
 
-    /// Both clocks.
+    /// The current time of both clocks.
     #[must_use]
     pub fn now(&self) -> Now {
         Now { mono: self.mono(), wall: self.wall() }
     }
 
-    /// Waits until `at`; for ever if that is beyond what a timer can hold.
+    /// Sleeps until `at`; forever if a timer cannot represent it.
     pub async fn sleep_until(&self, at: Mono) {
         match self.instant(at) {
             Some(instant) => tokio::time::sleep_until(instant).await,
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// The point `at` as tokio counts; `None` if that is years away.
+    /// The time `at` as a tokio instant; `None` if it is years away.
     #[must_use]
     pub fn instant(&self, at: Mono) -> Option<Instant> {
         const YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);

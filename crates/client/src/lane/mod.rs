@@ -1,23 +1,23 @@
-//! The core's lane on tokio: who may send now, who waits, who is told when.
+//! The lane of the core on tokio: permits, wait queue and timer.
 //!
-//! All decisions are the core's; this module owns a mutex, a queue and one timer per lane. A call
-//! that may not go joins the queue and sleeps. It is woken by a permit, never to ask again: when
-//! a call settles, or when the timer fires, the lane is asked once for each permit that it can
-//! give, and each permit wakes one waiter. Ten thousand waiting records cost ten thousand small
+//! All decisions are made by the core; this module owns a mutex, a queue and one timer per lane. A
+//! call without a permit joins the queue and sleeps. It wakes with its permit, never to ask again:
+//! when a call settles or the timer fires, the lane asks the core for permits until there are no
+//! more, and each permit wakes one waiter. Ten thousand waiting calls cost ten thousand small
 //! entries and one timer.
 //!
 //! # Precision
 //!
-//! Tokio's timer counts in milliseconds and fires up to two of them late. At 1,000 calls a second
-//! that is one or two whole intervals, and a pacer that starts each interval when it woke would
-//! run at half its rate. So a late wake asks the core in the name of the time for which it was
-//! set, and goes on from slot to slot until it has caught up with the present: several permits in
-//! one tick, and the rate is exact on average. How far it reaches back is bounded by
-//! [`LATE_MAX`], so that a process that was stopped for a minute does not burst when it goes on.
+//! Tokio's timer has a resolution of 1 ms and fires up to 2 ms late. At 1,000 calls per second that
+//! is one or two whole intervals, and a pacer that restarts its interval on waking would reach half
+//! its rate. So a late wake-up asks the core as of the time for which it was set, and continues
+//! slot by slot until it reaches the present: several permits in one tick, and an exact average
+//! rate. Catching up is limited to [`LATE_MAX`], so that a process that was suspended for a minute
+//! does not burst when it resumes.
 //!
 //! # Order
 //!
-//! Records that were sent before go first, else first come, first served: see `queue`.
+//! Calls that were sent before go first; otherwise first come, first served. See `queue`.
 
 mod clock;
 mod key;
@@ -45,21 +45,25 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
+use tidegate_core::limit::BelievedKind;
 use tidegate_core::{Mono, Now, Verdict};
 use tokio::sync::{Notify, oneshot};
+use tracing::debug;
 
-/// How late a timer may be and still be made up for.
+/// The longest timer delay that is caught up.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// A lane that is full with nothing out asks again after this. It guards against a lost permit.
+/// How often a lane that is full without calls in flight asks the core again. It guards against a
+/// lost permit.
 const FULL_RECHECK: Duration = Duration::from_secs(1);
+/// How long to wait if the core refuses a permit at the time that it named.
 const STUCK_RECHECK: Duration = Duration::from_millis(1);
-/// How long one free place may be overlooked, and how many may be.
+/// How long a single free slot may go unnoticed.
 const ROOM_RECHECK: Duration = Duration::from_millis(10);
+/// The most free slots that may go unnoticed.
 const SLACK_MAX: u32 = 4;
 
-/// A shared handle on one lane: the lane of the core with its wait queue and its timer. Clones share
-/// them.
+/// A handle to one lane: the lane of the core with its wait queue and timer. Clones share them.
 #[derive(Clone)]
 pub struct LaneHandle(Arc<LaneInner>);
 
@@ -79,39 +83,42 @@ struct LaneInner {
     states: Option<(LaneStates, LaneId)>,
 }
 
-/// What the mutex of a lane guards.
+/// The state that the mutex of a lane guards.
 struct LockedLane {
     core: core::Lane,
     queue: WaitQueue,
     due: Option<Due>,
+    /// The number of calls in flight.
     in_flight: u32,
     /// The deadline of the timer; `None` before it was started.
     armed: Option<Mono>,
     counts: Counts,
     closed: bool,
-    /// How many calls fewer than the most must be out before the driver is told that there is room.
+    /// The number of free slots at which the driver is notified.
     slack: u32,
-    /// The lane state that was last handed to `states`.
+    /// The kind of limit that the lane last believed in.
+    believed: BelievedKind,
+    /// The lane state last passed to `states`.
     told: core::LaneState,
 }
 
-/// What came of asking the core for one permit.
+/// The result of asking the core for one permit.
 enum Asked {
     Go(core::Permit),
-    /// A call must come back first.
+    /// A call in flight must settle first.
     Full,
     Due(Due),
 }
 
 impl LaneHandle {
-    /// A lane that knows nothing yet.
+    /// A lane without history.
     #[must_use]
     pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> LaneHandle {
         LaneHandle::keeping(key, config, clock, None)
     }
 
-    /// A lane that begins with what its server asked for before, and keeps what it asks for from now
-    /// on.
+    /// A lane that starts with the saved state of an earlier run, and saves what its server asks
+    /// for.
     fn keeping(key: LaneKey, config: &LaneConfig, clock: Clock, states: Option<&LaneStates>) -> LaneHandle {
         let states = states.map(|states| (states.clone(), states.id(&key)));
         let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
@@ -126,6 +133,7 @@ impl LaneHandle {
             counts: Counts::default(),
             closed: false,
             slack: 0,
+            believed: BelievedKind::None,
             told,
         };
         let (rearm, drained) = Default::default();
@@ -135,7 +143,7 @@ impl LaneHandle {
         LaneHandle(Arc::new(LaneInner { key, clock, most, crowded, state, rearm, drained, states }))
     }
 
-    /// Its name.
+    /// Its key.
     #[must_use]
     pub fn key(&self) -> &LaneKey {
         &self.0.key
@@ -147,9 +155,9 @@ impl LaneHandle {
         self.0.clock
     }
 
-    /// Waits for the right to send. `by` is when a record that was sent before must be finished;
-    /// `None` is a record that comes for the first time: it waits however long the lane is shut
-    /// (but not for a new quota), because its deadline has not begun.
+    /// Waits for a permit. `by` is the deadline of a call that was sent before. A call that was not
+    /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
+    /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
         let turn = {
             let mut state = self.lock();
@@ -183,12 +191,19 @@ impl LaneHandle {
             self.arm(&mut state);
             turn
         };
-        // The lane holds the sender until it has told; an error is a lane that ended.
-        turn.await.unwrap_or(Err(Refused::Late(self.0.clock.mono())))
+        // The lane keeps the sender until it replies; an error means that the lane was dropped.
+        let dropped = || Err(Refused::Late(self.0.clock.mono()));
+        let Some(by) = by else { return turn.await.unwrap_or_else(|_| dropped()) };
+        tokio::select! {
+            biased;
+            reply = turn => reply.unwrap_or_else(|_| dropped()),
+            // A lane whose permits are all out says nothing until one returns.
+            () = self.0.clock.sleep_until(by) => Err(Refused::Late(by)),
+        }
     }
 
-    /// Resolves when another call makes sense: fewer than `enough` wait. When they are enough, it
-    /// is when none is left, so that a driver is not woken for each. For one driver at a time.
+    /// Resolves when fewer than `enough` calls wait. If there are enough, it resolves when none is
+    /// left, so that a driver is not woken for each. For one driver at a time.
     pub async fn wants(&self, enough: usize) {
         loop {
             {
@@ -202,10 +217,10 @@ impl LaneHandle {
         }
     }
 
-    /// Resolves when another call could be out beside those that are out, wait, or are `coming`. For
-    /// one driver at a time whose calls go on with another record when they have ended: one that has
-    /// just come back is no room yet, so the driver is told of several places that are free, and looks
-    /// for a single one now and then.
+    /// Resolves when there is room for a call beside those in flight, waiting, or `coming`. For one
+    /// driver at a time whose calls continue with another record when they end. A call that has
+    /// just settled is not room yet, so the driver is notified of several free slots, and of a
+    /// single one after a delay.
     pub async fn has_room(&self, coming: &AtomicU32) {
         loop {
             {
@@ -224,13 +239,13 @@ impl LaneHandle {
         }
     }
 
-    /// Whether anybody waits: whoever comes now waits behind them.
+    /// Whether calls wait; a new one would wait behind them.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.0.crowded.load(Ordering::Relaxed)
     }
 
-    /// Closes the lane: calls that are out come back as ever, all others are sent away.
+    /// Closes the lane: calls in flight settle as usual, all others are refused.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -238,7 +253,7 @@ impl LaneHandle {
         self.arm(&mut state);
     }
 
-    /// The lane as it is now.
+    /// A snapshot of the lane.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
@@ -254,18 +269,19 @@ impl LaneHandle {
             due: state.due.filter(|due| due.at > now),
             breaker: state.core.breaker().state(now),
             breaker_changes: state.core.breaker().changes(),
+            belief: state.core.limiter().belief(),
             counts: state.counts.clone(),
         }
     }
 
-    /// What the server asked for and is still to come.
+    /// The waits that the server asked for and that have not passed.
     #[must_use]
     pub fn state(&self) -> core::LaneState {
         let state = self.lock();
         state.core.state(self.0.clock.now())
     }
 
-    /// Asks the core's lane something outside of a settling.
+    /// Runs `ask` on the lane of the core, outside of settling a permit.
     pub fn with_core<T>(&self, ask: impl FnOnce(&mut core::Lane, Mono) -> T) -> T {
         let mut state = self.lock();
         let now = self.0.clock.mono();
@@ -284,6 +300,7 @@ impl LaneHandle {
         state.core.settle(permit, verdict, hints, now);
         state.in_flight = state.in_flight.saturating_sub(1);
         state.counts.settle(verdict, hints);
+        self.note_belief(&mut state);
         if !verdict.is_answer() {
             self.keep_state(&mut state, now);
         }
@@ -292,7 +309,28 @@ impl LaneHandle {
         out
     }
 
-    /// Keeps what the server asks for, if that is more than what is kept.
+    /// Logs and counts a change of the believed kind of limit, with the reason.
+    fn note_belief(&self, state: &mut LockedLane) {
+        let belief = state.core.limiter().belief();
+        if belief.kind == state.believed {
+            return;
+        }
+        let before = std::mem::replace(&mut state.believed, belief.kind);
+        state.counts.belief_changes += 1;
+        debug!(
+            target: "tidegate::lane",
+            host = self.0.key.host(),
+            before = before.as_str(),
+            kind = belief.kind.as_str(),
+            rate = belief.rate,
+            burst = belief.burst,
+            window_seconds = belief.window.map(|window| window.as_secs_f64()),
+            in_flight = belief.in_flight,
+            "limit: {belief}"
+        );
+    }
+
+    /// Saves what the server asked for, if it is longer than the saved state.
     fn keep_state(&self, state: &mut LockedLane, now: Mono) {
         let Some((states, id)) = &self.0.states else { return };
         let asked = state.core.state(Now { mono: now, wall: self.0.clock.wall() });
@@ -311,7 +349,7 @@ impl LaneHandle {
         self.pump(&mut state, now);
     }
 
-    /// Gives out every permit that the core gives now.
+    /// Grants every permit that the core gives now.
     fn pump(&self, state: &mut LockedLane, now: Mono) {
         while state.queue.has_head(now) {
             match state.ask(now) {
@@ -319,7 +357,7 @@ impl LaneHandle {
                     let Some(waiter) = state.queue.pop() else { break };
                     match waiter.tell.send(Ok(LanePermit::new(self.clone(), permit))) {
                         Ok(()) => state.count_sent(),
-                        // Its future was dropped between the look and the telling.
+                        // The waiter's future was dropped in the meantime.
                         Err(Ok(unsent)) => {
                             if let Some(permit) = unsent.into_core() {
                                 state.core.release(permit, now);
@@ -344,7 +382,7 @@ impl LaneHandle {
         self.arm(state);
     }
 
-    /// Makes sure that the timer fires when it must.
+    /// Sets the timer to the next due time.
     fn arm(&self, state: &mut LockedLane) {
         let empty = state.queue.len() == 0;
         self.0.crowded.store(!empty, Ordering::Relaxed);
@@ -374,13 +412,13 @@ impl LaneHandle {
 }
 
 impl LockedLane {
-    /// Asks the core for one permit, in the name of the time for which the timer was set.
+    /// Asks the core for one permit, as of the time for which the timer was set.
     fn ask(&mut self, now: Mono) -> Asked {
         let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
         loop {
             let due = match self.core.admit(at) {
                 Admit::Go(permit) => {
-                    // The next one is asked for in the name of the same slot.
+                    // The next permit is asked for as of the same slot.
                     self.due = (at < now).then_some(Due { at, shut: None });
                     return Asked::Go(permit);
                 }
@@ -396,14 +434,15 @@ impl LockedLane {
             } else if at < now {
                 at = now;
             } else {
-                // A core that refuses a call at the time that it named itself must not make us spin.
+                // Do not spin if the core refuses a permit at the time that it named.
                 return Asked::Due(Due { at: now + STUCK_RECHECK, shut: due.shut });
             }
         }
     }
 
     fn full(&mut self, now: Mono) {
-        self.due = (self.in_flight == 0).then(|| Due { at: now + FULL_RECHECK, shut: None });
+        let idle = (self.in_flight == 0).then_some(now + FULL_RECHECK);
+        self.due = idle.or_else(|| self.core.full_until(now)).map(|at| Due { at, shut: None });
     }
 
     fn count_sent(&mut self) {
@@ -427,7 +466,7 @@ impl Drop for LaneInner {
     }
 }
 
-/// The timer of one lane. It ends with the lane.
+/// The timer task of one lane. It ends with the lane.
 async fn timer(lane: Weak<LaneInner>, rearm: Arc<Notify>, clock: Clock) {
     loop {
         let due = {

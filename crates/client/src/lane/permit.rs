@@ -1,15 +1,15 @@
-//! The right to make one call, as a guard: whatever happens to the call, its place comes back.
+//! A permit for one call, as a guard that releases its slot on drop.
 
 use super::LaneHandle;
 use tidegate_core::hint::Hints;
 use tidegate_core::{Mono, Verdict, lane};
 
-/// The right to make one call. Settle it with what came of the call; dropped, it is released and
-/// the lane learns nothing.
+/// A permit for one call. Settle it with the result of the call. If it is dropped, the slot is
+/// released and the lane learns nothing.
 #[must_use]
 pub struct LanePermit {
     lane: LaneHandle,
-    /// `None` only while it is being given back.
+    /// `None` only while it is being released.
     core: Option<lane::Permit>,
 }
 
@@ -18,14 +18,15 @@ impl LanePermit {
         LanePermit { lane, core: Some(core) }
     }
 
-    /// The lane that gave it.
+    /// The lane that granted it.
     #[must_use]
     pub fn lane(&self) -> &LaneHandle {
         &self.lane
     }
 
-    /// The call came back. `then` runs under the same lock, with the core's lane and the
-    /// time of the settling, so that the decision about the record costs no second round.
+    /// Settles the permit with the result of the call. `then` runs under the same lock, with the
+    /// lane of the core and the current time, so that the decision about the call does not lock
+    /// again.
     pub fn settle<T>(
         mut self,
         verdict: &Verdict,
@@ -38,7 +39,7 @@ impl LanePermit {
         }
     }
 
-    /// The core's permit, taken back by the lane itself.
+    /// The permit of the core, for the lane to release.
     pub(super) fn into_core(mut self) -> Option<lane::Permit> {
         self.core.take()
     }

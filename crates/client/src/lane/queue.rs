@@ -1,33 +1,32 @@
-//! Who waits for a lane, and in which order.
+//! The wait queue of a lane.
 //!
-//! Two queues, each first in, first out. Records that have been sent before go first: their
-//! deadline is running, and behind ten thousand fresh records a single throttled one would die of
-//! old age. Within a queue nobody overtakes.
+//! It consists of two FIFO queues. Calls that were sent before go first: their deadline is running,
+//! and a single throttled call behind ten thousand new ones would exceed it.
 //!
-//! A waiter whose future was dropped stays as a closed entry until it is popped or swept; the
-//! sweep runs when the queue has doubled since the last, so a crowd that comes and goes before a
-//! shut lane costs constant time each and bounded memory.
+//! A waiter whose future was dropped stays as a closed entry until it is popped or swept. The sweep
+//! runs when the queue has doubled since the last one, so calls that come and go while a lane is
+//! shut cost constant time each and bounded memory.
 
 use super::permit::LanePermit;
 use std::collections::VecDeque;
 use tidegate_core::{Code, Mono};
 use tokio::sync::oneshot;
 
-/// Why a lane sent a call away without a permit.
+/// Why a lane refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The lane is shut until after the deadline of the call, or its quota is spent.
     Shut(Mono, Code),
-    /// The lane will not send before this time, and that is after the deadline of the call.
+    /// The lane will not send before this time, which is after the deadline of the call.
     Late(Mono),
-    /// The lane was closed: its owner wants no more calls.
+    /// The lane was closed by its owner.
     Closed,
 }
 
 pub(super) type Turn = Result<LanePermit, Refused>;
 
 pub(super) struct Waiter {
-    /// Of a record that was sent before: when it must be finished.
+    /// The deadline of a call that was sent before.
     pub(super) by: Option<Mono>,
     pub(super) tell: oneshot::Sender<Turn>,
 }
@@ -35,8 +34,9 @@ pub(super) struct Waiter {
 pub(super) struct WaitQueue {
     started: VecDeque<Waiter>,
     fresh: VecDeque<Waiter>,
-    /// No deadline in `started` is earlier than this.
+    /// A lower bound of the deadlines in `started`.
     by_min: Mono,
+    /// The length, in entries, at which closed entries are swept.
     sweep_at: usize,
 }
 
@@ -64,7 +64,8 @@ impl WaitQueue {
         }
     }
 
-    /// Whether anybody waits. Closed entries at the head go; records past their deadline are told.
+    /// Whether a call waits. Drops closed entries at the head and refuses calls past their
+    /// deadline.
     pub(super) fn has_head(&mut self, now: Mono) -> bool {
         while let Some(head) = self.started.front() {
             let late = head.by.is_some_and(|by| now >= by);
@@ -74,7 +75,7 @@ impl WaitQueue {
             if let Some(gone) = self.started.pop_front()
                 && late
             {
-                // A receiver that has gone needs no answer.
+                // A dropped receiver needs no reply.
                 let _ = gone.tell.send(Err(Refused::Late(now)));
             }
         }
@@ -88,8 +89,8 @@ impl WaitQueue {
         self.started.pop_front().or_else(|| self.fresh.pop_front())
     }
 
-    /// Sends away those for whom `refusal` holds. At most refusals nobody is concerned, and to see
-    /// that must not take a look at everybody.
+    /// Refuses the calls that `refusal` concerns. Usually there are none, and finding that out must
+    /// not visit every entry.
     pub(super) fn refuse(&mut self, refusal: Refused) {
         if refusal.holds(Some(self.by_min)) {
             refuse(&mut self.started, refusal);
@@ -104,7 +105,7 @@ impl WaitQueue {
 fn refuse(queue: &mut VecDeque<Waiter>, refusal: Refused) {
     for waiter in std::mem::take(queue) {
         if refusal.holds(waiter.by) {
-            // A receiver that has gone needs no answer.
+            // A dropped receiver needs no reply.
             let _ = waiter.tell.send(Err(refusal));
         } else {
             queue.push_back(waiter);
@@ -113,7 +114,7 @@ fn refuse(queue: &mut VecDeque<Waiter>, refusal: Refused) {
 }
 
 impl Refused {
-    /// Does this concern a record that must be finished by `by`? A spent quota concerns all.
+    /// Whether this concerns a call with the deadline `by`. A spent quota concerns all calls.
     pub(super) fn holds(&self, by: Option<Mono>) -> bool {
         match *self {
             Refused::Shut(_, Code::QUOTA_EXHAUSTED) | Refused::Closed => true,

@@ -1,7 +1,7 @@
-//! Lanes: one per key, made on first use.
+//! The registry of lanes: one per key, created on first use.
 //!
-//! All that ask for the same key get the same lane, whoever they are: a source and a step that use
-//! one service share its pace, its breaker and what the server said.
+//! Everyone who asks for a key gets the same lane: a source and a step that use one service share
+//! its rate limit, its breaker and the waits it asked for.
 
 use super::{Clock, LaneHandle, LaneKey, LaneStates, Snapshot};
 use crate::lock::lock;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_core::lane::LaneConfig;
 
-/// Lanes by their keys. Clones share them.
+/// Lanes by key. Clones share them.
 #[derive(Clone)]
 pub struct Lanes {
     clock: Clock,
@@ -27,48 +27,48 @@ struct LaneTable {
 }
 
 impl Lanes {
-    /// No lanes yet; new ones get `config`.
+    /// An empty registry; new lanes get `config`.
     #[must_use]
     pub fn new(config: &LaneConfig, clock: Clock) -> Lanes {
         Lanes { clock, config: *config, table: Arc::default(), states: None }
     }
 
-    /// These lanes, each beginning with what its server asked for before. To be said before the first
-    /// lane is made.
+    /// Lanes start with their saved state. Call it before the first lane is created.
     #[must_use]
     pub fn keeping(self, states: LaneStates) -> Lanes {
         Lanes { states: Some(states), ..self }
     }
 
-    /// Lanes that use the credential of this name use this value. To be said before they are made.
+    /// Sets the value of the credential of this name, which identifies lanes across runs. Call it
+    /// before its lanes are created.
     pub fn identify(&self, credential: &str, secret: &Secret) {
         if let Some(states) = &self.states {
             states.identify(credential, secret);
         }
     }
 
-    /// Writes down what servers asked for. To be called when a run ends.
+    /// Writes the lane states to disk. Call it at the end of a run.
     pub fn flush(&self) {
         if let Some(states) = &self.states {
             states.flush();
         }
     }
 
-    /// The same lanes, for others whose new ones get `config`.
+    /// The same lanes with another configuration for new ones.
     #[must_use]
     pub fn with(&self, config: &LaneConfig) -> Lanes {
         Lanes { config: *config, ..self.clone() }
     }
 
-    /// The lane of this key gets `config`, whoever is the first to ask for it. If several fix one
-    /// lane, the lower of their limits hold. A lane that is there already stays as it is.
+    /// Sets the configuration of one lane, whoever asks for it first. If it is set more than once,
+    /// the lower limits apply. An existing lane is unchanged.
     pub fn fix(&self, key: LaneKey, config: &LaneConfig) {
         let mut table = self.table();
         let fixed = table.fixed.entry(key).or_insert(*config);
         fixed.limit = fixed.limit.and(config.limit);
     }
 
-    /// Whether these are the lanes of `other`.
+    /// Whether both share the same lanes.
     #[must_use]
     pub fn are(&self, other: &Lanes) -> bool {
         Arc::ptr_eq(&self.table, &other.table)
@@ -93,7 +93,7 @@ impl Lanes {
         lane
     }
 
-    /// All lanes as they are now, in the order of their keys.
+    /// Snapshots of all lanes, ordered by key.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let lanes: Vec<LaneHandle> = self.table().lanes.values().cloned().collect();
@@ -127,7 +127,7 @@ mod tests {
         assert!(source.are(&lanes) && !lanes.are(&Lanes::new(&config, Clock::system())));
         assert_eq!((lanes.snapshots().len(), first.snapshot().cap), (1, second.snapshot().cap));
         assert_eq!(first.snapshot().cap, 2);
-        // Another credential is another limit.
+        // Another credential has another limit.
         assert!(lanes.get(&other).snapshot().cap > 2);
         assert_eq!(lanes.snapshots().len(), 2);
     }

@@ -1,11 +1,12 @@
-//! What a lane can tell about itself, for progress, metrics and reports.
+//! Snapshots of a lane, for progress, metrics and reports.
 
 use super::LaneKey;
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::hint::Hints;
+use tidegate_core::limit::LimitBelief;
 use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 
-/// Counted since the lane was made.
+/// Counters since the lane was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls begun, counted at their first attempt.
@@ -24,12 +25,14 @@ pub struct Counts {
     pub hinted: u64,
     /// Rate-limit headers that are malformed.
     pub malformed: u64,
+    /// How often the lane changed its mind about the kind of limit.
+    pub belief_changes: u64,
     /// Answers per HTTP status; 0 counts the calls that got none.
     pub statuses: Vec<(u16, u64)>,
 }
 
 impl Counts {
-    /// Calls that came back with an answer.
+    /// The number of calls that got a response.
     #[must_use]
     pub fn responses(&self) -> u64 {
         self.statuses.iter().filter(|(status, _)| *status > 0).map(|(_, n)| n).sum()
@@ -81,6 +84,8 @@ pub struct Snapshot {
     pub breaker: BreakerState,
     /// The number of state changes of the breaker.
     pub breaker_changes: u32,
+    /// What the lane believes of its server's limit.
+    pub belief: LimitBelief,
     /// The counters since the start.
     pub counts: Counts,
 }

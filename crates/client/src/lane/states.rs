@@ -1,15 +1,15 @@
-//! What servers asked of lanes, kept in a file across runs.
+//! Lane states that persist across runs.
 //!
-//! `lanes.json` in the state directory holds, per lane, until when the server wants no calls: by a
-//! hint, a spent quota or an open breaker ([`LaneState`]). A lane that is made takes over what is
-//! there. What a server asks for later is written when it comes, by a thread of its own so that no
-//! call waits for the disk, and at most once a second so that a storm of short hints does not keep
-//! the disk busy; and once more when the run ends.
+//! `lanes.json` in the state directory holds, per lane, until when the server accepts no calls:
+//! because of a hint, a spent quota or an open breaker ([`LaneState`]). A new lane starts with its
+//! saved state. A new wait is written when the server asks for it, by a separate thread so that no
+//! call waits for the disk, and at most once a second so that many short waits do not keep the disk
+//! busy; and once more at the end of the run.
 //!
-//! Several processes may share the directory. Each write is a read, a merge that keeps the later of
-//! both, and a rename, under a lock; who writes last takes nothing away. A lane is named by a hash
-//! over its host and its credential, so that another key is another lane and no key is in the file.
-//! A file that cannot be read is reported and left out; the next write replaces it.
+//! Several processes may share the directory. Each write reads the file, keeps the later of both
+//! states, and renames, under a lock; so no write loses another's state. A lane is identified by a
+//! hash over its host and its credential: another key is another lane, and the file contains no
+//! keys. A file that cannot be parsed is reported and ignored; the next write replaces it.
 
 use super::{Clock, LaneKey};
 use crate::durable;
@@ -30,16 +30,16 @@ use tracing::warn;
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "lanes.json";
-/// The same promise read twice differs by less than this.
+/// The tolerance when two readings of the same wait are compared.
 pub(super) const SLACK: Duration = Duration::from_millis(50);
-/// The least time between two writes.
+/// The shortest interval between two writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// A larger file is none of ours.
+/// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Which form the file has.
+/// The version of the file format.
 const VERSION: u32 = 1;
 
-/// What servers asked of lanes. Clones share it.
+/// The states of all lanes. Clones share them.
 #[derive(Clone)]
 pub struct LaneStates(Arc<LaneStatesInner>);
 
@@ -49,7 +49,7 @@ struct LaneStatesInner {
     table: Mutex<LaneStateTable>,
     /// Held while the file is written.
     writing: Mutex<()>,
-    /// Wakes the writer; `None` before there is one.
+    /// Wakes the writer; `None` before it is started.
     wake: Mutex<Option<SyncSender<()>>>,
 }
 
@@ -64,7 +64,7 @@ struct LaneStateTable {
     credentials: HashMap<String, [u8; 32]>,
 }
 
-/// The name of a lane in the file.
+/// The id of a lane in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaneId {
     id: String,
@@ -81,18 +81,22 @@ struct LaneStateFile {
 /// The state of one lane in the file. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct LaneStateRecord {
-    /// For those who read the file; the hash decides.
+    /// For people who read the file; lanes are identified by the hash.
     host: String,
+    /// The end of a wait that the server asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint_until_ms: Option<i64>,
+    /// The wait as the server sent it, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint_code: Option<String>,
     #[serde(default)]
     retry_after: bool,
+    /// The time when the quota is restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quota_until_ms: Option<i64>,
+    /// The end of the breaker's cooldown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     breaker_until_ms: Option<i64>,
 }
@@ -125,8 +129,7 @@ impl LaneStateRecord {
 }
 
 impl LaneStates {
-    /// What is kept in this directory. Neither it nor the file need exist: they are made when there
-    /// is something to keep.
+    /// The lane states in this directory. Directory and file are created with the first state.
     #[must_use]
     pub fn open(dir: &Path, clock: Clock) -> LaneStates {
         let lanes = read(dir).unwrap_or_else(|why| {
@@ -138,14 +141,14 @@ impl LaneStates {
         LaneStates(Arc::new(LaneStatesInner { dir, clock, table, writing, wake }))
     }
 
-    /// Lanes that use the credential of this name use this value: with another one they are other
-    /// lanes. Only a hash of it is kept.
+    /// Sets the value of the credential of this name: with another value, its lanes are different
+    /// ones. Only a hash is kept.
     pub fn identify(&self, credential: &str, secret: &Secret) {
         let hash: [u8; 32] = Sha256::digest(secret.reveal().as_bytes()).into();
         lock(&self.0.table).credentials.insert(credential.to_owned(), hash);
     }
 
-    /// The name of a lane.
+    /// The id of a lane.
     pub(super) fn id(&self, key: &LaneKey) -> LaneId {
         let (place, credential) = match key {
             LaneKey::Host { origin, credential } => (origin, credential),
@@ -162,13 +165,13 @@ impl LaneStates {
         LaneId { id: whole.iter().take(16).map(|b| format!("{b:02x}")).collect(), host: key.host() }
     }
 
-    /// What a server asked of this lane and is still to come.
+    /// The waits of this lane that have not passed.
     pub(super) fn get(&self, lane: &LaneId) -> LaneState {
         let known = lock(&self.0.table).lanes.get(&lane.id).map(LaneStateRecord::state).unwrap_or_default();
         known.after(self.0.clock.wall())
     }
 
-    /// A server asked for this. Returns at once; the file is written by another thread.
+    /// Saves what a server asked for. Returns at once; another thread writes the file.
     pub(super) fn put(&self, lane: &LaneId, state: &LaneState) {
         {
             let mut table = lock(&self.0.table);
@@ -183,21 +186,21 @@ impl LaneStates {
         let writer = wake.get_or_insert_with(|| {
             let (wake, woken) = sync_channel(1);
             let shared = Arc::downgrade(&self.0);
-            // Without a thread the file is written at the end of the run.
+            // Without the thread the file is written at the end of the run.
             let _ = std::thread::Builder::new().name("lanes".into()).spawn(move || write_on(&woken, &shared));
             wake
         });
-        // A writer that is awake already takes this with it.
+        // A full channel means that the writer is awake and will include this.
         let _ = writer.try_send(());
     }
 
-    /// Writes what is not in the file yet. To be called when the run ends.
+    /// Writes unsaved states to the file. Call it at the end of the run.
     pub fn flush(&self) {
         self.0.flush();
     }
 }
 
-/// The writer. It ends with the last of those who could wake it.
+/// The writer thread. It ends when the last sender is dropped.
 fn write_on(woken: &Receiver<()>, shared: &Weak<LaneStatesInner>) {
     while woken.recv().is_ok() {
         match shared.upgrade() {
@@ -247,12 +250,13 @@ fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
     }
 }
 
-/// Merges with what others wrote meanwhile, drops what has passed, and replaces the file.
+/// Merges with the states written by other processes, drops those that have passed, and replaces
+/// the file.
 fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let lock = durable::private(&dir.join("lanes.lock"))?;
     lock.lock()?;
-    // A damaged file was told of when it was opened.
+    // A damaged file was reported when it was opened.
     let mut all = read(dir).unwrap_or_default();
     for (id, entry) in lanes {
         let state = all.get(&id).map(LaneStateRecord::state).unwrap_or_default().merge(&entry.state());

@@ -95,7 +95,7 @@ async fn a_driver_brings_as_many_as_can_be_out() {
     });
     tokio::task::yield_now().await;
     assert!(!driver.is_finished(), "31 are out and one is coming");
-    // One that has come back is found in a while, several are told of.
+    // A single free slot is noticed after a delay, several at once.
     done(out.pop().unwrap());
     tokio::task::yield_now().await;
     assert!(!driver.is_finished() && !lane.is_crowded());
@@ -160,7 +160,8 @@ async fn records_sent_before_go_first() {
     assert_eq!(*order.lock().unwrap(), [2, 3, 0, 1]);
 }
 
-/// At 2,500 a second there are two and a half calls in a tick of the timer. The pace must hold all the same.
+/// At 2,500 calls per second there are two and a half calls per tick of the timer. The rate must
+/// hold nevertheless.
 #[tokio::test(start_paused = true)]
 async fn the_pace_is_exact_in_spite_of_the_timer() {
     for (rate, calls, want) in [(2_500.0, 10_001, 4_000), (500.0, 5_001, 10_000), (3.0, 31, 10_000)] {
@@ -188,7 +189,7 @@ async fn the_pace_is_exact_in_spite_of_the_timer() {
     }
 }
 
-/// A process that was stopped does not make up for the time that it lost.
+/// A suspended process does not make up for lost time.
 #[tokio::test(start_paused = true)]
 async fn a_long_stop_is_not_followed_by_a_burst() {
     let lane = paced(1_000.0);
@@ -203,7 +204,7 @@ async fn a_long_stop_is_not_followed_by_a_burst() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = sent.load(Ordering::Relaxed);
     assert!((99..=103).contains(&before), "{before}");
-    // Nothing runs while the clock jumps by two seconds.
+    // Nothing runs while the clock advances by two seconds.
     tokio::time::advance(Duration::from_secs(2)).await;
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -277,7 +278,7 @@ async fn a_record_whose_deadline_passes_in_the_queue_is_told() {
     let waiter = tokio::spawn(async move { waiting.acquire(Some(Mono::from_millis(5_000))).await.map(drop) });
     tokio::time::sleep(Duration::from_secs(6)).await;
     done(holder);
-    assert_eq!(waiter.await.unwrap(), Err(Refused::Late(Mono::from_millis(6_000))));
+    assert_eq!(waiter.await.unwrap(), Err(Refused::Late(Mono::from_millis(5_000))));
     assert_eq!(lane.snapshot().in_flight, 0);
 }
 
@@ -297,7 +298,7 @@ async fn dropped_futures_and_permits_leave_no_trace() {
     drop(holder);
     let next = lane.acquire(None).await.unwrap();
     assert_eq!((lane.snapshot().in_flight, lane.snapshot().counts.released), (1, 1));
-    // A permit that was granted to a future that nobody polls again comes back too.
+    // A permit granted to a future that is never polled again is released too.
     let mut granted = Box::pin(lane.acquire(None));
     assert!(futures_util::poll!(granted.as_mut()).is_pending());
     done(next);

@@ -1,8 +1,8 @@
-//! From a question to the request that asks it.
+//! Builds the request for a geocoding query.
 //!
-//! A request is a value; nothing is sent here. Where the credential stands is remembered, so that
-//! everything which shows a request ([`RequestTemplate::public_url`], `Debug`) can leave it out,
-//! and so that two runs with different keys have the same cache entry.
+//! A request is a value; nothing is sent here. The position of the credential is recorded, so that
+//! everything which prints a request ([`RequestTemplate::public_url`], `Debug`) can omit it, and so
+//! that two runs with different keys share cache entries.
 
 use super::form::{Endpoint, RequestMethod};
 use super::template::{Placeholder, PlaceholderValues, Template, percent};
@@ -86,7 +86,7 @@ pub struct RequestTemplate {
 }
 
 impl RequestTemplate {
-    /// The address with `***` for the credential.
+    /// The URL with `***` in place of the credential.
     #[must_use]
     pub fn public_url(&self) -> String {
         let mut out = String::with_capacity(self.url.len());
@@ -114,15 +114,15 @@ impl fmt::Debug for RequestTemplate {
     }
 }
 
-/// Most addresses need no more than this behind their base.
+/// The capacity reserved for path and query, in bytes; enough for most requests.
 const URL_BYTES: usize = 160;
 
-/// The names that HTTP libraries give themselves.
+/// The default User-Agent prefixes of HTTP libraries.
 const STOCK: [&str; 10] =
     ["curl", "wget", "python", "reqwest", "go-http-client", "java", "okhttp", "axios", "node", "mozilla"];
 
 impl Profile {
-    /// The request that asks this.
+    /// The request for a query.
     pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<RequestTemplate, Refusal> {
         let mut values = PlaceholderValues {
             key: ask.key,
@@ -161,7 +161,7 @@ impl Profile {
         Ok(request)
     }
 
-    /// Where an endpoint is; its path comes behind it.
+    /// The base URL of an endpoint, to which its path is appended.
     pub(super) fn base<'a>(&'a self, endpoint: &'a Endpoint) -> Result<&'a str, Refusal> {
         let base = endpoint.url.as_ref().or(self.form.url.as_ref());
         let base = base.ok_or_else(|| Refusal::NoUrl(self.name().into()))?;
@@ -227,12 +227,12 @@ impl Profile {
         Ok(())
     }
 
-    /// This profile at another address: a base such as `http://127.0.0.1:8080`, or a whole
-    /// template such as `https://host/find?q={address}&token={key}`, which then replaces path,
-    /// query and credential parameter of the endpoints whose placeholders it has.
+    /// This profile with another URL: a base such as `http://127.0.0.1:8080`, or a complete
+    /// template such as `https://host/find?q={address}&token={key}`, which replaces path, query and
+    /// credential parameter of the endpoints whose placeholders it contains.
     ///
     /// # Errors
-    /// It is neither.
+    /// When it is neither.
     pub fn at(&self, url: &str) -> Result<Profile, ProfileError> {
         let mut form = self.form.clone();
         if !url.contains(['{', '?']) {
@@ -279,7 +279,8 @@ impl Profile {
     }
 }
 
-/// Writes the parameters that have all their values; what must stand before the next one.
+/// Writes the parameters whose placeholders all have values; returns the separator before the next
+/// one.
 fn put_pairs<'s>(
     pairs: &Pairs,
     values: &PlaceholderValues<'_>,

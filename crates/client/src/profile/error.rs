@@ -1,4 +1,4 @@
-//! Why a profile cannot be used, and why it makes no request of a query.
+//! Errors of profiles and of building their requests.
 
 use super::{ProfileProblem, Refusal};
 use std::fmt;
@@ -7,16 +7,16 @@ use tidegate_core::suggest::question;
 /// Why a profile cannot be used.
 #[derive(Debug)]
 pub enum ProfileError {
-    /// A value, or a combination of values, that a profile cannot have.
+    /// A value, or a combination of values, is not allowed in a profile.
     Invalid(String),
     /// There is no profile of this name.
     Unknown {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The known names.
         known: Vec<String>,
     },
-    /// A file of profiles cannot be read or is wrong.
+    /// A profile file cannot be read or is invalid.
     File(ProfileProblem),
     /// The profile cannot be written as JSON.
     Json(serde_json::Error),
@@ -53,35 +53,35 @@ impl From<ProfileProblem> for ProfileError {
     }
 }
 
-/// Why a profile and a key make no request of a query.
+/// Why no request can be built from a profile, a key and a query.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProfileRequestError {
-    /// The query cannot be asked.
+    /// The query is refused.
     Refused(Refusal),
-    /// The address of the profile is no URL.
+    /// The URL of the profile is invalid.
     BaseUrl {
-        /// The address.
+        /// The URL as written.
         text: String,
-        /// Why it is no URL.
+        /// The parse error.
         source: url::ParseError,
     },
-    /// The address of the request is no URL. It is not quoted: it may hold the key.
+    /// The URL of the request is invalid. It is not quoted, because it may contain the key.
     RequestUrl(url::ParseError),
-    /// The name of the header that takes the key cannot be sent.
+    /// The name of the header for the key is not a valid header name.
     KeyHeader {
         /// The name.
         name: String,
-        /// Why it cannot be sent.
+        /// The reason.
         reason: String,
     },
-    /// The profile says neither a query parameter nor a header for the key.
+    /// The profile defines neither a query parameter nor a header for the key.
     KeyLocation {
         /// The name of the profile.
         profile: String,
     },
-    /// The name of a header cannot be sent.
+    /// This header name is invalid.
     HeaderName(String),
-    /// The value of the header of this name cannot be sent.
+    /// The value of this header is invalid.
     HeaderValue(String),
 }
 

@@ -1,9 +1,8 @@
-//! The form of a profile: every key that its YAML may have.
+//! The schema of a profile: every key of its YAML.
 //!
-//! Values are checked while they are read (a template knows its placeholders, a pointer its
-//! syntax, a rate is positive), so that every complaint carries its line. All keys but `name` may
-//! be left out: a missing one has the default named here, or, with `extends`, the value of the
-//! profile that is extended.
+//! Values are checked while they are parsed (templates know their placeholders, pointers their
+//! syntax, rates are positive), so that every error has its line. All keys but `name` are optional:
+//! a missing one has the default given here or, with `extends`, the value of the base profile.
 
 use super::pointer::{Pointer, Pointers};
 use super::rule::SniffRule;
@@ -17,16 +16,16 @@ macro_rules! form {
         #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
         pub struct ProfileSpec {
-            /// The name by which it is chosen.
+            /// The name of the profile.
             pub name: Name,
-            /// The profile that gives every key which is missing here.
+            /// The base profile, which provides every key that is missing here.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub extends: Option<Name>,
             $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
         }
 
         impl ProfileSpec {
-            /// This form over another: what is missing here is taken from there.
+            /// This profile over a base: missing keys are taken from the base.
             #[must_use]
             pub fn over(self, base: &ProfileSpec) -> ProfileSpec {
                 ProfileSpec { name: self.name, extends: self.extends, $($key: self.$key.or_else(|| base.$key.clone()),)* }
@@ -41,54 +40,54 @@ macro_rules! form {
 form! {
     /// One sentence about the service.
     about: String,
-    /// The address of the service, up to where the paths begin.
+    /// The base URL, to which paths are appended.
     url: Url,
-    /// How the credential travels; none without it.
+    /// How the credential is sent; without it, none is sent.
     auth: Auth,
-    /// From address to place.
+    /// Forward geocoding, from address to coordinate.
     forward: Endpoint,
-    /// From place to address.
+    /// Reverse geocoding, from coordinate to address.
     reverse: Endpoint,
-    /// Many at once, where the service takes them.
+    /// Batch requests, if the service supports them.
     batch: BatchEndpoint,
-    /// How its headers tell when to come again.
+    /// How its rate-limit headers are read.
     hint: HintSpec,
-    /// What its statuses mean where they differ from the usual.
+    /// The meaning of its statuses where it differs from the default.
     status: Statuses,
-    /// The forms of a good body; `any` without it.
+    /// The formats of a valid body; `any` by default.
     formats: Vec<BodyFormat>,
-    /// What the Content-Type of a good body starts with.
+    /// Prefixes of the Content-Type of a valid body.
     content_types: Vec<String>,
-    /// Errors, throttles and empty answers told by the body. The first rule that fits counts.
+    /// Rules for errors, throttles and empty answers in the body. The first match applies.
     sniff: Vec<SniffRule>,
-    /// How to read an answer. The first shape that the body has counts.
+    /// How to parse an answer. The first shape that fits applies.
     answers: Vec<AnswerShape>,
-    /// Where a text beside an empty list of answers tells a failure. It is no match only if there
-    /// is none, or if it says that nothing was found.
+    /// Where a text beside an empty list of answers reports a failure. The result is "no match"
+    /// only if there is no such text, or if it says that nothing was found.
     doubt: Pointers,
-    /// The pace to begin with: 1 per second and a burst of 1 without it.
+    /// The initial rate: by default 1 call per second and a burst of 1.
     rate: Rate,
-    /// Calls under way at once: 8 without it.
+    /// The most calls in flight; 8 by default.
     in_flight: u32,
-    /// The time of one attempt: 30 s without it.
+    /// The timeout of one attempt; 30 s by default.
     timeout: TimeSpan,
-    /// The largest body that is read: 64 MiB without it.
+    /// The largest body that is read, in bytes; 64 MiB by default.
     body_bytes_max: u64,
-    /// What it demands of the User-Agent.
+    /// What it requires of the User-Agent.
     user_agent: UserAgent,
-    /// The header that makes a repeat safe.
+    /// The header for the idempotency key.
     idempotency_header: Header,
-    /// May W3C trace headers be sent along? Not without it.
+    /// Whether W3C trace headers may be sent; false by default.
     trace_context: bool,
-    /// What a repeated request does: `safe` without it.
+    /// The effect of a repeated request; `safe` by default.
     repeat: Repeat,
-    /// What a call costs.
+    /// The price of a call.
     price: Price,
-    /// What a person must know before using it.
+    /// Notes for users.
     notes: Vec<String>,
 }
 
-/// How the credential travels: in one query parameter or in one header.
+/// How the credential is sent: in a query parameter or in a header.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
@@ -106,19 +105,19 @@ pub struct Auth {
     pub optional: bool,
 }
 
-/// One request.
+/// The endpoint of a request.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Endpoint {
     /// The HTTP method, `GET` or `POST`; `GET` by default.
     #[serde(default)]
     pub method: RequestMethod,
-    /// The address of this endpoint, where it is not the profile's `url`.
+    /// The base URL of this endpoint, if it differs from that of the profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Url>,
     /// The path, joined to the `url`.
     pub path: Template,
-    /// The query, in order. A parameter with a placeholder that has no value is left out.
+    /// The query, in order. A parameter whose placeholder has no value is omitted.
     #[serde(default, skip_serializing_if = "Pairs::is_empty")]
     pub query: Pairs,
     /// The fields of a form in the body (POST only), encoded like the query.
@@ -138,7 +137,7 @@ pub enum RequestMethod {
 }
 
 impl RequestMethod {
-    /// As HTTP writes it.
+    /// The name of the method in HTTP.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -162,7 +161,7 @@ pub struct BatchEndpoint {
     pub rows_max: u32,
 }
 
-/// The form of a batch.
+/// The format of a batch request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchFormat {
@@ -198,7 +197,7 @@ pub enum Unit {
     Ms,
 }
 
-/// A header that only one service sends.
+/// A header of this service only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderHint {
@@ -208,29 +207,29 @@ pub struct HeaderHint {
     pub means: HeaderMeans,
 }
 
-/// What a header means.
+/// The meaning of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderMeans {
-    /// A wait, a bare number in seconds.
+    /// A wait; a bare number is in seconds.
     RetryAfter,
-    /// A wait, a bare number in milliseconds.
+    /// A wait; a bare number is in milliseconds.
     RetryAfterMs,
-    /// Calls allowed per window.
+    /// The number of calls allowed per window.
     Limit,
-    /// Calls left.
+    /// The number of calls left in the window.
     Remaining,
-    /// Calls made.
+    /// The number of calls made in the window.
     Used,
-    /// When the quota is restored.
+    /// The time when the quota is restored.
     Reset,
-    /// Length of the window.
+    /// The length of the window.
     Window,
-    /// Nothing: the header lies.
+    /// Nothing: the header is wrong and is ignored.
     Nothing,
 }
 
-/// What statuses mean where they differ from the usual table.
+/// The meaning of statuses where it differs from the default table.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statuses {
@@ -243,12 +242,12 @@ pub struct Statuses {
     /// Retryable statuses, besides 408, 425, 429, 500, 502, 503 and 504.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retryable: Vec<Status>,
-    /// Statuses that are not retried, although the usual table says so.
+    /// Statuses that are not retried, although the default table retries them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub terminal: Vec<Status>,
 }
 
-/// The format of a good body.
+/// The format of a valid body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BodyFormat {
@@ -266,12 +265,12 @@ pub enum BodyFormat {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerShape {
-    /// Where the list of answers is. An object there is a list of one.
+    /// The list of answers. An object is treated as a list of one.
     pub list: Pointer,
-    /// The longitude inside one answer: a number, or a text that holds one. Of several pointers
-    /// those count that the body has.
+    /// The longitude inside an answer: a number, or a string that contains one. Of several
+    /// pointers, those present in the body apply.
     pub lon: Pointers,
-    /// The latitude.
+    /// The latitude inside an answer.
     pub lat: Pointers,
     /// The address as the service writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -287,7 +286,7 @@ pub struct AnswerShape {
     pub kind: Option<Pointers>,
 }
 
-/// A pace.
+/// A rate limit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -302,30 +301,30 @@ const fn one() -> u32 {
     1
 }
 
-/// What the service demands of the User-Agent.
+/// What the service requires of the User-Agent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserAgent {
     /// Whether the User-Agent must name the caller, not the HTTP library.
     pub required: bool,
-    /// The advice to a person who did not set it.
+    /// The advice if it is missing.
     pub say: String,
 }
 
-/// What a repeated request does.
+/// The effect of a repeated request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
-    /// Nothing more than the first.
+    /// None beyond that of the first.
     #[default]
     Safe,
-    /// It is paid for again.
+    /// It is billed again.
     Billed,
-    /// It makes the service work hard again.
+    /// It is expensive for the service.
     Costly,
 }
 
-/// What a call costs.
+/// The price of a call.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {

@@ -1,4 +1,4 @@
-//! Where profiles come from, and what is said when one is wrong.
+//! Loads profiles and reports their errors.
 
 use super::form::ProfileSpec;
 use super::{Profile, ProfileError};
@@ -9,7 +9,7 @@ use tidegate_core::suggest::question;
 
 macro_rules! embedded {
     ($($name:literal)*) => {
-        /// The profiles in the binary: name and source.
+        /// The profiles embedded in the binary: name and source.
         pub const EMBEDDED: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../profiles/", $name, ".yaml")))),*];
     };
@@ -20,7 +20,7 @@ embedded! {
     "nominatim" "pelias" "photon" "us-census" "csv2geo" "sentinel-hub" "s3" "tiles"
 }
 
-/// A file of profiles larger than this is none.
+/// The largest profile file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// An error in a profile file, with its position.
@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct ProfileProblem {
     /// The file, or the name of an embedded profile.
     pub file: String,
-    /// The line, from 1, if one is to blame.
+    /// The line, from 1, if known.
     pub line: Option<u64>,
     /// The column, from 1.
     pub column: Option<u64>,
@@ -54,7 +54,7 @@ pub struct Profiles {
     all: BTreeMap<String, Loaded>,
 }
 
-/// A profile and where it came from.
+/// A profile with its source and file.
 #[derive(Clone, Debug)]
 struct Loaded {
     profile: Profile,
@@ -63,7 +63,7 @@ struct Loaded {
 }
 
 impl Profiles {
-    /// Those in the binary.
+    /// The embedded profiles.
     pub fn embedded() -> Result<Profiles, ProfileProblem> {
         let mut profiles = Profiles { all: BTreeMap::new() };
         for (name, source) in EMBEDDED {
@@ -72,17 +72,17 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// One of those in the binary, without reading the others.
+    /// One embedded profile, without parsing the others.
     pub fn embedded_one(name: &str) -> Option<Result<Profile, ProfileProblem>> {
         let (name, source) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
         Some(parse(name, source).and_then(|form| ready(name, form)))
     }
 
-    /// The one of this name, of a person's own in `path` or else of those in the binary. The others
-    /// are read only if they can matter: to read all is more work than many a run.
+    /// The profile of this name, from `path` or else embedded. Others are parsed only if needed,
+    /// because parsing all takes longer than many a run.
     ///
     /// # Errors
-    /// There is none, or one that had to be read is wrong.
+    /// When there is none, or a profile that had to be read is invalid.
     pub fn one(name: &str, path: Option<&Path>) -> Result<Profile, ProfileError> {
         match (path, Profiles::embedded_one(name)) {
             (None, Some(profile)) => Ok(profile?),
@@ -96,9 +96,9 @@ impl Profiles {
         }
     }
 
-    /// These and a person's own: a file, or every `*.yaml` and `*.yml` of a directory in order of
-    /// name. An own profile wins over one of the same name; with `extends` it may build on any
-    /// that was there before, also on the one that it replaces.
+    /// Adds a user's profiles: a file, or every `*.yaml` and `*.yml` in a directory, ordered by
+    /// name. They replace profiles of the same name; with `extends` they can build on any earlier
+    /// one, including the one replaced.
     pub fn with(mut self, path: &Path) -> Result<Profiles, ProfileProblem> {
         let trouble = |file: &Path, what: String| ProfileProblem {
             file: file.display().to_string(),
@@ -130,7 +130,7 @@ impl Profiles {
         Ok(self)
     }
 
-    /// These and one more, from its source.
+    /// Adds a profile from its source.
     pub fn with_source(mut self, file: &str, source: &str) -> Result<Profiles, ProfileProblem> {
         self.add(file, source, Some(Path::new(file)))?;
         Ok(self)
@@ -163,28 +163,28 @@ impl Profiles {
         self.all.keys().map(String::as_str).collect()
     }
 
-    /// All in order of name.
+    /// All profiles, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Profile> {
         self.all.values().map(|l| &l.profile)
     }
 
-    /// The one of this name.
+    /// The profile of this name.
     ///
     /// # Errors
-    /// There is none; the message lists the names.
+    /// When there is none; the message lists the names.
     pub fn get(&self, name: &str) -> Result<&Profile, ProfileError> {
         self.loaded(name).map(|l| &l.profile)
     }
 
-    /// The YAML of the one of this name.
+    /// The YAML of the profile of this name.
     ///
     /// # Errors
-    /// There is none; the message lists the names.
+    /// When there is none; the message lists the names.
     pub fn source(&self, name: &str) -> Result<&str, ProfileError> {
         self.loaded(name).map(|l| l.source.as_str())
     }
 
-    /// The file it came from; none for those in the binary.
+    /// The file of the profile; `None` if it is embedded.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<&str> {
         self.all.get(name)?.file.as_deref()

@@ -1,26 +1,25 @@
-//! Provider profiles: what is peculiar to a service, as data.
+//! Provider profiles: the peculiarities of a service, as data.
 //!
-//! Every service throttles, fails and says "nothing found" in its own way. Code that knows this
-//! for eighteen services is eighteen places to be wrong; data can be read, corrected and tested
-//! by somebody who knows the service and no Rust. So a profile is a YAML file (`profiles/*.yaml`,
-//! embedded in the binary): how to ask, how its headers and statuses are meant, what an error in
-//! a 200 looks like, where the answer is. A person's own file of the same name wins, and a file
-//! with `extends` changes only what it names.
+//! Every service throttles, fails and reports "nothing found" in its own way. As code that would be
+//! eighteen places for bugs; data can be read, corrected and tested by somebody who knows the
+//! service but not Rust. So a profile is a YAML file (`profiles/*.yaml`, embedded in the binary):
+//! how to build a request, what headers and statuses mean, what an error with status 200 looks
+//! like, and where the answer is. A user's file of the same name replaces it, and a file with
+//! `extends` changes only what it names.
 //!
-//! The code that applies a profile is small, pure and total: [`Profile::request`] makes a request
-//! out of a question, [`Profile::read`] makes a finding and answers out of a response, and no body
-//! can make either of them fail. Everything that can be wrong in a profile is refused when it is
-//! loaded, at its line.
+//! The code that applies a profile is small, pure and total: [`Profile::request`] builds a request
+//! for a query, [`Profile::read`] extracts a finding and answers from a response, and no body can
+//! make either fail. Every error in a profile is reported with its line when it is loaded.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `form` | the keys of a profile |
-//! | `value`, [`template`], [`mod@pointer`], `rule` | its values, checked |
-//! | `load`, `error` | embedded and own files, complaints |
-//! | `ask` | from question to request |
-//! | `read` | from response to finding and answers |
-//! | `pull`, `xml` | the few values that are wanted out of a body |
-//! | `show` | `tidegate profiles ls` and `show` |
+//! | `form` | the schema of a profile |
+//! | `value`, [`template`], [`mod@pointer`], `rule` | its values, validated |
+//! | `load`, `error` | embedded and user files, errors |
+//! | `ask` | builds the request for a query |
+//! | `read` | interprets a response |
+//! | `pull`, `xml` | extract the required values from a body |
+//! | `show` | the output of `tidegate profiles` |
 
 mod ask;
 mod error;
@@ -52,7 +51,7 @@ use tidegate_core::classify::{Classifier, RETRYABLE, StatusSet};
 use tidegate_core::hint::{self, HintProfile, Meaning};
 use value::Status;
 
-/// A profile, checked and ready.
+/// A profile, validated and compiled.
 #[derive(Clone, Debug)]
 pub struct Profile {
     form: ProfileSpec,
@@ -60,18 +59,18 @@ pub struct Profile {
     plan: pull::PointerTrie,
     rules: Vec<CompiledRule>,
     shapes: Vec<CompiledShape>,
-    /// The indexes of the texts that make an empty answer doubtful.
+    /// The indexes of the texts that may turn an empty answer into a failure.
     doubts: Vec<usize>,
     attributes: Vec<String>,
     elements: Vec<String>,
 }
 
-/// Why a body cannot be read.
+/// Why a body cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     /// It ends before it is complete.
     Cut,
-    /// It is not of its form, or beyond a limit.
+    /// It is malformed, or exceeds a limit.
     Bad,
 }
 
@@ -87,11 +86,12 @@ struct CompiledRule {
 struct CompiledShape {
     list: usize,
     fields: [Vec<usize>; pull::FIELDS],
+    /// The score of a perfect answer.
     score_max: f64,
 }
 
 impl Profile {
-    /// A profile of a whole form, or why it is none.
+    /// Compiles a complete profile.
     pub fn new(form: ProfileSpec) -> Result<Profile, ProfileError> {
         check(&form).map_err(ProfileError::Invalid)?;
         let mut plan = pull::PointerTrie::default();
@@ -129,19 +129,19 @@ impl Profile {
         Ok(Profile { formats, plan, rules, shapes, doubts, attributes, elements, form })
     }
 
-    /// The name by which it is chosen.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.form.name.as_str()
     }
 
-    /// Everything it says, as written.
+    /// Its specification as written.
     #[must_use]
     pub const fn form(&self) -> &ProfileSpec {
         &self.form
     }
 
-    /// How its statuses are to be classified.
+    /// The classifier of its statuses.
     #[must_use]
     pub fn classifier(&self) -> Classifier {
         let usual = Classifier::default();
@@ -161,7 +161,7 @@ impl Profile {
         }
     }
 
-    /// How its headers are to be read.
+    /// How its headers are read.
     #[must_use]
     pub fn hints(&self) -> HintProfile {
         let Some(of) = &self.form.hint else { return HintProfile::default() };
@@ -185,43 +185,43 @@ impl Profile {
         }
     }
 
-    /// Calls per second to begin with.
+    /// The initial rate in calls per second.
     #[must_use]
     pub fn rate_per_second(&self) -> f64 {
         self.form.rate.as_ref().map_or(1.0, |r| r.per_second.get())
     }
 
-    /// Calls at once after a rest.
+    /// The burst, in calls.
     #[must_use]
     pub fn burst(&self) -> u32 {
         self.form.rate.as_ref().map_or(1, |r| r.burst)
     }
 
-    /// Calls under way at once.
+    /// The most calls in flight.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.form.in_flight.unwrap_or(8)
     }
 
-    /// The time of one attempt.
+    /// The timeout of one attempt.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.form.timeout.map_or(Duration::from_secs(30), value::TimeSpan::get)
     }
 
-    /// The largest body that is read.
+    /// The largest body that is read, in bytes.
     #[must_use]
     pub fn body_bytes_max(&self) -> u64 {
         self.form.body_bytes_max.unwrap_or(64 << 20)
     }
 
-    /// May W3C trace headers be sent along?
+    /// Whether W3C trace headers may be sent.
     #[must_use]
     pub fn trace_context(&self) -> bool {
         self.form.trace_context.unwrap_or(false)
     }
 
-    /// What a repeated request does.
+    /// The effect of a repeated request.
     #[must_use]
     pub fn repeat(&self) -> Repeat {
         self.form.repeat.unwrap_or_default()
@@ -235,7 +235,7 @@ fn place(names: &mut Vec<String>, name: &str) -> usize {
     })
 }
 
-/// What no single value can know to be wrong.
+/// Checks that involve more than one value.
 fn check(form: &ProfileSpec) -> Result<(), String> {
     use template::Placeholder;
     if form.about.as_deref().is_none_or(|about| about.trim().is_empty()) {
@@ -294,7 +294,7 @@ fn check(form: &ProfileSpec) -> Result<(), String> {
             return Err(format!("`answers`: two shapes read `{list}`; use one shape with several pointers"));
         }
     }
-    // A path through a list's elements would never be looked at.
+    // A pointer through the elements of a list would never match.
     for rule in form.sniff.iter().flatten() {
         let Look::Json(pointer) = &rule.look else { continue };
         for shape in form.answers.iter().flatten() {
@@ -309,37 +309,37 @@ fn check(form: &ProfileSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a question cannot be asked.
+/// Why a query is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// The address is blank.
     Blank,
-    /// The place is none.
+    /// The coordinate is outside the range of longitude and latitude.
     OffTheGlobe {
         /// Longitude in degrees, as given.
         lon: f64,
         /// Latitude in degrees, as given.
         lat: f64,
     },
-    /// The service does not answer such questions.
+    /// The service does not support this kind of query.
     NoEndpoint {
         /// The name of the profile.
         profile: String,
         /// Whether it is forward geocoding, from address to coordinate.
         forward: bool,
     },
-    /// The profile names no address.
+    /// The profile has no URL.
     NoUrl(String),
-    /// The service demands a credential.
+    /// The service requires a credential.
     NoKey(String),
-    /// The service demands a User-Agent that names the caller.
+    /// The service requires a User-Agent that names the caller.
     UserAgent {
         /// The name of the profile.
         profile: String,
         /// The advice: which User-Agent to set.
         say: String,
     },
-    /// The value cannot stand in this header.
+    /// The value is not valid in this header.
     Header(String),
 }
 
@@ -355,10 +355,16 @@ impl fmt::Display for Refusal {
             Refusal::NoUrl(profile) => {
                 write!(f, "profile {profile} has no default URL; pass one with --url or `url`")
             }
-            Refusal::NoKey(profile) => write!(f, "profile {profile} requires a key"),
-            Refusal::UserAgent { profile, say } => {
-                write!(f, "profile {profile} requires a User-Agent: {say}")
-            }
+            Refusal::NoKey(profile) => write!(
+                f,
+                "profile {profile} requires a key; pass --key env:NAME, or set `key: env:NAME` of the service \
+                 in the manifest, where NAME is the environment variable that holds it"
+            ),
+            Refusal::UserAgent { profile, say } => write!(
+                f,
+                "profile {profile} requires a User-Agent: {say}; pass --user-agent TEXT, or set `user_agent` \
+                 of the service in the manifest"
+            ),
             Refusal::Header(name) => {
                 write!(f, "the value for {name} contains characters that are not allowed in a header")
             }

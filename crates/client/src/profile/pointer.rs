@@ -5,7 +5,7 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A path into a JSON document: `/results/0/name`; the empty text is the document itself.
+/// A JSON pointer such as `/results/0/name`; the empty string is the whole document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pointer {
@@ -14,13 +14,13 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// The unescaped names on the way.
+    /// The unescaped segments.
     #[must_use]
     pub fn steps(&self) -> &[String] {
         &self.steps
     }
 
-    /// This path and then that one.
+    /// The concatenation of both pointers.
     #[must_use]
     pub fn join(&self, then: &Pointer) -> Pointer {
         let mut steps = self.steps.clone();
@@ -29,7 +29,7 @@ impl Pointer {
     }
 }
 
-/// One pointer or a list of them: the names that different services give to the same thing.
+/// One pointer or a list of them, for the names that different services give to the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Pointers(Vec<Pointer>);

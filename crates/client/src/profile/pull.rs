@@ -1,12 +1,13 @@
-//! A few values out of a JSON document, without building it.
+//! Extracts a few values from a JSON document without building a tree.
 //!
-//! Reading an answer wants five numbers and texts of a body of any shape. A tree of all values
-//! costs an allocation for each; instead the paths of all rules and answers are merged into one
-//! trie when the profile is loaded, and the parser walks trie and document together: it keeps
-//! what a path ends at and skips the rest. Skipped parts are still checked to be JSON, without
-//! recursion, so that no depth can exhaust the stack; along the paths it is as deep as they are.
+//! Parsing an answer needs five numbers and strings from a body of any structure; a tree would
+//! allocate every value. Instead the pointers of all rules and answers are merged into one trie
+//! when the profile is loaded, and the parser walks trie and document together: it keeps the values
+//! at the ends of pointers and skips the rest. Skipped parts are still validated as JSON, without
+//! recursion, so that no nesting depth can exhaust the stack; recursion is only as deep as the
+//! pointers.
 //!
-//! Of equal keys the last one counts.
+//! If an object has duplicate keys, the last one applies.
 
 use super::Broken;
 use super::pointer::{Pointer, Pointers};
@@ -14,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use std::borrow::Cow;
 use std::fmt;
 
-/// Answers of one body that are kept; the service ranks them, and nobody asks for more.
+/// The most answers kept of one body; services rank them.
 pub(super) const ITEMS_MAX: usize = 100;
 
 /// The JSON value at the end of a pointer.
@@ -32,7 +33,7 @@ pub(super) enum JsonLeaf<'a> {
 
 /// The values of one element of a list.
 pub(super) type ListItem<'a> = [JsonLeaf<'a>; FIELDS];
-/// How many values an element has.
+/// The number of values of a list element.
 pub(super) const FIELDS: usize = 5;
 
 /// The values extracted from one document.
@@ -43,7 +44,7 @@ pub(super) struct ExtractedValues<'a> {
 }
 
 impl<'a> ExtractedValues<'a> {
-    /// The value of a path.
+    /// The value of the pointer with this index.
     pub(super) fn leaf(&self, at: usize) -> &JsonLeaf<'a> {
         self.leaves.get(at).unwrap_or(&JsonLeaf::Absent)
     }
@@ -58,7 +59,9 @@ impl<'a> ExtractedValues<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PointerTrie {
     root: TrieNode,
+    /// The number of values.
     leaves: usize,
+    /// The number of lists.
     lists: usize,
 }
 
@@ -85,7 +88,7 @@ impl TrieNode {
 }
 
 impl PointerTrie {
-    /// Adds a path; the number under which its value is found.
+    /// Adds a pointer; returns the index of its value.
     pub(super) fn leaf(&mut self, pointer: &Pointer) -> usize {
         let leaves = &mut self.leaves;
         *self.root.at(pointer.steps()).leaf.get_or_insert_with(|| {
@@ -94,8 +97,8 @@ impl PointerTrie {
         })
     }
 
-    /// Adds a list with the paths inside each element; the number under which it is found. There
-    /// is one list at a place.
+    /// Adds a list with the pointers inside each element; returns its index. There is at most one
+    /// list per pointer.
     pub(super) fn list(&mut self, pointer: &Pointer, fields: [Option<&Pointers>; FIELDS]) -> usize {
         let node = self.root.at(pointer.steps());
         let mut item = TrieNode::default();
@@ -109,7 +112,7 @@ impl PointerTrie {
         self.lists - 1
     }
 
-    /// Pulls the values out of a document.
+    /// Extracts the values from a document.
     pub(super) fn pull<'a>(&self, body: &'a [u8]) -> Result<ExtractedValues<'a>, Broken> {
         let text = std::str::from_utf8(body)
             .map_err(|e| if e.error_len().is_none() { Broken::Cut } else { Broken::Bad })?;
@@ -127,7 +130,7 @@ impl PointerTrie {
     }
 }
 
-/// A walk of the parser along one node of the trie.
+/// The state of the parser at one node of the trie.
 struct TrieWalk<'p, 'o, 'a> {
     node: &'p TrieNode,
     leaves: &'o mut [JsonLeaf<'a>],
@@ -137,8 +140,8 @@ struct TrieWalk<'p, 'o, 'a> {
 impl<'a> TrieWalk<'_, '_, 'a> {
     fn keep(self, leaf: JsonLeaf<'a>) {
         if let Some(slot) = self.node.leaf.and_then(|i| self.leaves.get_mut(i)) {
-            // Of several names for one thing, a plain value counts more than none, and a number
-            // more than a word (an `accuracy` of "rooftop" beside a `score`).
+            // Of several pointers for one value, a scalar takes precedence over none, and a number
+            // over a string (an `accuracy` of "rooftop" beside a `score`).
             let less = matches!(
                 (&*slot, &leaf),
                 (_, JsonLeaf::Null | JsonLeaf::Many(_)) | (JsonLeaf::Number(_), JsonLeaf::Text(_))
@@ -281,7 +284,7 @@ fn items<'a, A: SeqAccess<'a>>(seq: &mut A, node: &TrieNode) -> Result<(Vec<List
     Ok((items, count))
 }
 
-/// A key of an object: which branch of the trie it leads to.
+/// Deserializes an object key into the branch of the trie that it leads to.
 struct TrieKey<'p>(&'p TrieNode);
 
 impl<'a, 'p> DeserializeSeed<'a> for TrieKey<'p> {

@@ -1,8 +1,8 @@
-//! From a response to what it says.
+//! Interprets responses.
 //!
-//! Reading never fails and never guesses. First the rules: the first that fits decides, whatever
-//! the status. Then, for a 2xx only, the body must be what the service documents, because half of
-//! the outages of this trade answer 200: a login page, a proxy's apology, half a document.
+//! Parsing never fails and never guesses. First the rules: the first match decides, whatever the
+//! status. Then, for a 2xx only, the body must have the documented format, because many outages
+//! answer 200: with a login page, the error page of a proxy, or half a document.
 //!
 //! | a 2xx body | means | code |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! | an empty list of answers, or 204 | no match | `NO_MATCH` |
 //! | an empty list of answers beside a text of `doubt` that tells a failure | permanent | `UNEXPECTED_BODY` |
 //!
-//! A page in the way passes, so it can heal; a well-formed document that lacks what it promises
-//! will lack it again. A latitude of 120 is most likely a swapped pair, and one swapped answer
-//! says that the others are not to be trusted either: none of them becomes data.
+//! An HTML page in the way may go away, so it is transient; a well-formed document that lacks a
+//! required value will lack it again. A latitude of 120 most likely means swapped coordinates,
+//! which makes the other answers suspect too, so none is used.
 
 use super::Profile;
 use super::form::BodyFormat;
@@ -27,17 +27,17 @@ use std::borrow::Cow;
 use tidegate_core::Code;
 use tidegate_core::signal::{Finding, Means};
 
-/// How much of a body is searched for a text.
+/// The number of bytes of a body that are searched for a text.
 const TEXT_BYTES: usize = 16 * 1024;
-/// The longest label or kind that is kept.
+/// The longest label or kind that is kept, in bytes.
 const LABEL_BYTES_MAX: usize = 4096;
 
-/// What a response says.
+/// The interpretation of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sniffed {
-    /// The finding in the body, which outranks the status.
+    /// The finding in the body, which takes precedence over the status.
     pub finding: Option<Finding>,
-    /// The answers in the service's order; none unless the response is a success.
+    /// The answers in the service's order; empty unless the response is a success.
     pub answers: Vec<GeocodeCandidate>,
 }
 
@@ -52,11 +52,11 @@ pub struct GeocodeCandidate {
     pub label: Option<String>,
     /// The confidence score, 0 to 1.
     pub score: Option<f64>,
-    /// The match type, in the service's words.
+    /// The match type, as the service names it.
     pub kind: Option<String>,
 }
 
-/// A body by its first byte.
+/// The kind of a body, judged by its first byte.
 enum Body<'a> {
     Empty,
     Json(Result<ExtractedValues<'a>, Broken>),
@@ -68,7 +68,7 @@ enum Body<'a> {
 const PAGE: Finding = Finding { means: Means::Transient, code: Code::UNEXPECTED_BODY };
 const CUT: Finding = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
 
-/// What is odd about the body of a success that should have one of these forms.
+/// The finding if the body of a success has none of these formats.
 fn odd(formats: &[BodyFormat], seen: &Body<'_>) -> Option<Finding> {
     let can = |format| formats.contains(&format);
     match seen {
@@ -93,7 +93,7 @@ fn only(means: Means, code: Code) -> Sniffed {
 }
 
 impl Profile {
-    /// What a response to a question ([`Profile::request`]) says.
+    /// Interprets the response to a query ([`Profile::request`]).
     #[must_use]
     pub fn read(&self, status: u16, content_type: Option<&str>, body: &[u8]) -> Sniffed {
         let (finding, seen) = self.sniffed(status, content_type, body);
@@ -103,13 +103,12 @@ impl Profile {
         match seen {
             Body::Empty if status == 204 => only(Means::NoMatch, Code::NO_MATCH),
             Body::Json(Ok(pulled)) => self.answers(&pulled),
-            // Only a profile without `formats` comes here: whatever the service sends otherwise,
-            // a geocoder answers in JSON.
+            // Reached only for a profile without `formats`: a geocoder must answer in JSON.
             seen => Sniffed { finding: odd(&[BodyFormat::Json], &seen), answers: Vec::new() },
         }
     }
 
-    /// What a response to any other request says: rules and form, no answers.
+    /// Interprets the response to any other request: rules and format, no answers.
     #[must_use]
     pub fn sniff(&self, status: u16, content_type: Option<&str>, body: &[u8]) -> Option<Finding> {
         self.sniffed(status, content_type, body).0
@@ -210,28 +209,33 @@ impl Profile {
     }
 }
 
-/// Words of a service that found nothing and is well.
-const FOUND_NOTHING: [&str; 9] =
-    ["ok", "success", "zero", "no result", "no match", "no address", "no location", "not found", "nothing"];
+/// First words of a successful status: OK, SUCCESS, ZERO_RESULTS.
+const WELL: [&str; 4] = ["ok", "success", "successful", "zero"];
+/// Phrases of services that found nothing, without a failure.
+const NO_PLACE: [&str; 6] = ["no result", "no match", "no address", "no location", "not found", "nothing"];
+/// Words about the request or the account: "key not found" is a failure, "address not found" is not.
+const OF_ACCOUNT: [&str; 8] =
+    ["key", "token", "credential", "credentials", "account", "quota", "limit", "permission"];
 
-/// Whether the text beside an empty answer is about a failure.
+/// Whether the text beside an empty answer reports a failure.
 fn tells_failure(leaf: &JsonLeaf<'_>) -> bool {
     match leaf {
         JsonLeaf::Text(text) => {
-            let text = text.trim().to_ascii_lowercase().replace('_', " ");
-            !text.is_empty()
-                && !FOUND_NOTHING
-                    .iter()
-                    .any(|words| text.starts_with(words) || text.contains(words) && words.len() > 4)
+            let text = text.to_ascii_lowercase().replace('_', " ");
+            let mut words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+            let Some(first) = words.next() else { return false };
+            let is_ours = OF_ACCOUNT.contains(&first) || words.any(|word| OF_ACCOUNT.contains(&word));
+            let is_well = WELL.contains(&first) || NO_PLACE.iter().any(|phrase| text.contains(phrase));
+            is_ours || !is_well
         }
-        // A status of HTTP or of the service itself, 0 where there is nothing wrong.
+        // An HTTP status, or a status of the service where 0 means success.
         JsonLeaf::Number(n) => *n >= 400.0 || *n < 0.0,
         JsonLeaf::Many(n) => *n > 0,
         JsonLeaf::Absent | JsonLeaf::Null | JsonLeaf::Bool(_) => false,
     }
 }
 
-/// One answer, if its coordinates are on the globe.
+/// One answer, if its coordinates are in range.
 fn answer(item: &ListItem<'_>, score_max: f64) -> Option<GeocodeCandidate> {
     let [lon, lat, label, score, kind] = item;
     let lon = number(lon).filter(|x| x.abs() <= 180.0)?;
@@ -307,4 +311,37 @@ fn is_html(text: &[u8]) -> bool {
 
 fn starts(text: &str, with: &str) -> bool {
     text.get(..with.len()).is_some_and(|t| t.eq_ignore_ascii_case(with))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_beside_an_empty_answer_is_about_the_place_or_a_failure() {
+        for text in [
+            "OK",
+            "ok.",
+            "SUCCESS",
+            "ZERO_RESULTS",
+            "Zero matches",
+            "No results found.",
+            "address not found",
+            "",
+            " ",
+        ] {
+            assert!(!tells_failure(&JsonLeaf::Text(text.into())), "{text:?}");
+        }
+        for text in [
+            "OVER_QUERY_LIMIT",
+            "API key not found",
+            "token_not_found",
+            "no results: quota exceeded",
+            "internal error",
+            "okta login required",
+            "REQUEST_DENIED",
+        ] {
+            assert!(tells_failure(&JsonLeaf::Text(text.into())), "{text:?}");
+        }
+    }
 }

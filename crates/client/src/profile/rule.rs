@@ -1,9 +1,9 @@
-//! What a body says about itself: one rule, one condition, one meaning.
+//! Sniff rules: one condition on a body, and its meaning.
 //!
-//! A rule looks at exactly one thing: a place in a JSON body, the root of an XML body, a text in a
-//! body that is not JSON, an HTML page, or only the status. Rules stand in order and the first
-//! that fits counts. A rule that means an answer (`done`, `no_match`) is held to 2xx unless it
-//! names statuses itself: an empty list under a 402 is no answer.
+//! A rule examines exactly one thing: a value in a JSON body, the root of an XML body, a text in a
+//! body that is not JSON, an HTML page, or only the status. The first rule that matches applies. A
+//! rule that means an answer (`done`, `no_match`) applies only to 2xx unless it lists statuses
+//! itself: an empty list with a 402 is not an answer.
 
 use super::ProfileError;
 use super::pointer::Pointer;
@@ -49,15 +49,15 @@ struct SniffRuleSpec {
 #[serde(try_from = "SniffRuleSpec", into = "SniffRuleSpec")]
 pub struct SniffRule {
     written: SniffRuleSpec,
-    /// Where it looks.
+    /// What the rule examines.
     pub(super) look: Look,
-    /// What must be found there.
+    /// The condition.
     pub(super) want: Want,
-    /// What it means.
+    /// The finding if the condition holds.
     pub(super) finding: Finding,
 }
 
-/// Where a rule looks.
+/// What a rule examines.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Look {
     Json(Pointer),
@@ -69,21 +69,21 @@ pub(super) enum Look {
     Status,
 }
 
-/// What must be found.
+/// The condition of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Want {
     /// Anything but null.
     Some,
     /// One of these.
     In(Vec<Scalar>),
-    /// A text that contains one of these, in any case.
+    /// A text that contains one of these, ignoring case.
     Contains(Vec<String>),
     /// Null, `""`, `[]` or `{}`.
     Empty,
 }
 
 impl SniffRule {
-    /// Does it speak about this status?
+    /// Whether the rule applies to this status.
     pub(super) fn applies(&self, status: u16) -> bool {
         if self.written.status.is_empty() {
             !matches!(self.finding.means, Means::Done | Means::NoMatch) || (200..300).contains(&status)
@@ -218,7 +218,7 @@ impl From<CodeName> for String {
     }
 }
 
-/// A plain value to compare with.
+/// A scalar to compare with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
     Bool(bool),

@@ -1,4 +1,4 @@
-//! From a profile to what the HTTP driver takes: its requests and its service.
+//! Builds HTTP requests and the service dialect from a profile.
 
 use super::form::RequestMethod;
 use super::template;
@@ -11,25 +11,25 @@ use http::{HeaderName, HeaderValue};
 use std::sync::Arc;
 use url::Url;
 
-/// Builds the requests of one profile with one key. The credential is kept apart from the request, so
-/// that no redirect can carry it off.
+/// Builds the requests of one profile with one key. The credential is kept separate, so that no
+/// redirect receives it.
 #[derive(Clone, Debug)]
 pub struct ProfileRequestBuilder {
     bare: Profile,
     credentials: Vec<Credential>,
-    /// The key itself, only where a template has it in the URL.
+    /// The key, if a template has it in the URL.
     in_url: Option<Secret>,
     idempotent: bool,
-    /// Addresses that were read already, without their query: to read one anew for each question
-    /// would be most of the work of asking.
+    /// Parsed base URLs without the query: parsing one for every query would dominate the cost of a
+    /// request.
     read: Vec<Url>,
 }
 
 impl Profile {
-    /// The address of its forward endpoint, or else of its reverse one.
+    /// The base URL of the forward endpoint, else of the reverse endpoint.
     ///
     /// # Errors
-    /// It has none: one must be given.
+    /// When it has none, so that one must be given.
     pub fn base_url(&self) -> Result<Url, ProfileRequestError> {
         let endpoint = self.form.forward.as_ref().or(self.form.reverse.as_ref());
         let url = endpoint.and_then(|e| e.url.as_ref()).or(self.form.url.as_ref());
@@ -37,10 +37,10 @@ impl Profile {
         Url::parse(text).map_err(|source| ProfileRequestError::BaseUrl { text: text.to_owned(), source })
     }
 
-    /// This key, at the place where the service wants it.
+    /// The credential for this key, where the service expects it.
     ///
     /// # Errors
-    /// The service needs a key and there is none, or its header cannot be sent.
+    /// When the service requires a key and there is none, or its header name is invalid.
     pub fn credentials(&self, key: Option<&NamedSecret>) -> Result<Vec<Credential>, ProfileRequestError> {
         let Some(auth) = &self.form.auth else { return Ok(Vec::new()) };
         let Some(NamedSecret { name, secret }) = key else {
@@ -63,10 +63,10 @@ impl Profile {
         Ok(vec![Credential { name: name.clone(), place, secret: secret.clone() }])
     }
 
-    /// An asker with this key.
+    /// A request builder with this key.
     ///
     /// # Errors
-    /// The service needs a key and there is none, or its header cannot be sent.
+    /// When the service requires a key and there is none, or its header name is invalid.
     pub fn asker(&self, key: Option<&NamedSecret>) -> Result<ProfileRequestBuilder, ProfileRequestError> {
         let mut bare = self.clone();
         bare.form.auth = None;
@@ -86,10 +86,10 @@ impl Profile {
 }
 
 impl ProfileRequestBuilder {
-    /// The request that asks this.
+    /// The request for a query.
     ///
     /// # Errors
-    /// Says why it cannot be asked.
+    /// The reason why it is refused.
     pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<Request, ProfileRequestError> {
         let key = self.in_url.as_ref().map(Secret::reveal);
         let made = self.bare.request(&GeocodeQuery { key, ..*ask })?;
@@ -125,8 +125,8 @@ impl ProfileRequestBuilder {
 }
 
 impl Profile {
-    /// How the service speaks, for requests whose answers are not read by the profile: statuses,
-    /// headers, and what bodies say of failures.
+    /// The dialect for requests whose answers the profile does not parse: statuses, headers, and
+    /// failures in bodies.
     #[must_use]
     pub fn plain_dialect(&self) -> ServiceDialect {
         let profile = self.clone();
@@ -139,7 +139,7 @@ impl Profile {
         }
     }
 
-    /// How the service speaks: statuses, headers and bodies.
+    /// The dialect: statuses, headers and bodies.
     #[must_use]
     pub fn dialect(&self) -> ServiceDialect<Sniffed> {
         let profile = self.clone();

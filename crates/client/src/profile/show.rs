@@ -1,7 +1,7 @@
-//! `tidegate profiles ls` and `tidegate profiles show NAME`, as text.
+//! The output of `tidegate profiles ls` and `tidegate profiles show NAME`.
 //!
-//! Words for people are a table; programs take JSON; and who wants to change a profile takes the
-//! YAML, which is the file itself with its comments.
+//! A table is for people, JSON for programs. YAML is the profile file itself with its comments, to
+//! be copied and changed.
 
 use super::form::{Auth, Repeat};
 use super::{Profile, ProfileError, Profiles};
@@ -10,19 +10,19 @@ use std::fmt::Write;
 /// The output format of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProfileOutputFormat {
-    /// For people.
+    /// A table for people.
     #[default]
     Table,
-    /// The file.
+    /// The YAML file.
     Yaml,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 /// All profiles, one line each.
 ///
 /// # Errors
-/// A profile cannot be written as JSON.
+/// When a profile cannot be serialized as JSON.
 pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, ProfileError> {
     match view {
         ProfileOutputFormat::Json => {
@@ -43,10 +43,10 @@ pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, Prof
     }
 }
 
-/// One profile in full.
+/// All details of one profile.
 ///
 /// # Errors
-/// There is no profile of this name, or it cannot be written as JSON.
+/// When there is no profile of this name, or it cannot be serialized as JSON.
 pub fn show(profiles: &Profiles, name: &str, view: ProfileOutputFormat) -> Result<String, ProfileError> {
     let profile = profiles.get(name)?;
     match view {
@@ -58,7 +58,7 @@ pub fn show(profiles: &Profiles, name: &str, view: ProfileOutputFormat) -> Resul
     }
 }
 
-/// The table of all profiles for the docs.
+/// The Markdown table of all profiles, for the documentation.
 #[must_use]
 pub fn markdown(profiles: &Profiles) -> String {
     let mut out = String::from(

@@ -1,12 +1,12 @@
-//! Texts with places: `/v1/search`, `{lon},{lat}`.
+//! Templates with placeholders: `/v1/search`, `{lon},{lat}`.
 //!
-//! One rule encodes every value in a path or a query: what is not a letter, a digit or one of
-//! `-._~` becomes `%XX` of its UTF-8 bytes. A space is `%20`, never `+`, because `+` means a space
-//! only in forms and a plus sign elsewhere; a slash in an address is `%2F`, so that an address
-//! cannot climb to another path. The letters of the template itself are sent as they stand.
+//! Every value in a path or a query is percent-encoded the same way: all UTF-8 bytes but letters,
+//! digits and `-._~` become `%XX`. A space is `%20`, never `+`, because `+` means a space only in
+//! forms and a plus sign elsewhere. A slash in an address is `%2F`, so that an address cannot
+//! change the path. The literal characters of the template are sent unchanged.
 //!
-//! Why a place without a value drops its whole parameter: `language=` is not the same question as
-//! no language at all, and several services refuse the former.
+//! Why a placeholder without a value drops its whole parameter: `language=` is not the same as no
+//! language, and several services reject it.
 
 use super::ProfileError;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use std::ops::Range;
 /// A placeholder in a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholder {
-    /// `{address}`: the text to be found.
+    /// `{address}`: the address to geocode.
     Address,
     /// `{lat}`: the latitude in degrees.
     Lat,
@@ -28,7 +28,7 @@ pub enum Placeholder {
     Language,
     /// `{country}`: the country to search in.
     Country,
-    /// `{limit}`: how many answers at most.
+    /// `{limit}`: the most answers.
     Limit,
 }
 
@@ -46,11 +46,14 @@ const PLACES: [(&str, Placeholder); 7] = [
 #[derive(Clone, Copy, Default)]
 pub(super) struct PlaceholderValues<'a> {
     pub(super) address: Option<&'a str>,
+    /// Latitude in degrees.
     pub(super) lat: Option<f64>,
+    /// Longitude in degrees.
     pub(super) lon: Option<f64>,
     pub(super) key: Option<&'a str>,
     pub(super) language: Option<&'a str>,
     pub(super) country: Option<&'a str>,
+    /// The most answers.
     pub(super) limit: Option<u32>,
 }
 
@@ -69,7 +72,7 @@ impl PlaceholderValues<'_> {
 
     fn put(&self, place: Placeholder, out: &mut String, text: fn(&mut String, &str)) {
         let number = |out: &mut String, n: f64| {
-            // Display never writes an exponent; minus zero is zero.
+            // `Display` never writes an exponent; minus zero becomes zero.
             let _ = write!(out, "{}", if n == 0.0 { 0.0 } else { n });
         };
         match place {
@@ -92,7 +95,7 @@ enum TemplatePart {
     Place(Placeholder),
 }
 
-/// A text with places, checked.
+/// A parsed template.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
@@ -101,7 +104,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// The places in it.
+    /// Its placeholders.
     pub fn places(&self) -> impl Iterator<Item = Placeholder> + '_ {
         self.parts.iter().filter_map(|p| match p {
             TemplatePart::Place(place) => Some(*place),
@@ -109,12 +112,12 @@ impl Template {
         })
     }
 
-    /// Have all its places a value?
+    /// Whether all its placeholders have a value.
     pub(super) fn is_full(&self, values: &PlaceholderValues<'_>) -> bool {
         self.places().all(|p| values.has(p))
     }
 
-    /// Writes it percent-encoded; where the key came to stand goes to `secret`.
+    /// Writes it percent-encoded; the range of the key is stored in `secret`.
     pub(super) fn put_url(
         &self,
         values: &PlaceholderValues<'_>,
@@ -133,7 +136,7 @@ impl Template {
         }
     }
 
-    /// The text as the profile has it.
+    /// The template as written in the profile.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.source
@@ -188,7 +191,7 @@ fn names() -> Vec<&'static str> {
     PLACES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Writes `text`, all but the unreserved characters of RFC 3986 percent-encoded.
+/// Appends `text`, percent-encoding all but the unreserved characters of RFC 3986.
 pub(super) fn percent(out: &mut String, text: &str) {
     const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
     out.reserve(text.len());

@@ -1,4 +1,4 @@
-//! The small values of a profile, each checked where it is read.
+//! The scalar values of a profile, validated while they are parsed.
 
 use super::ProfileError;
 use super::template::{Template, percent};
@@ -59,11 +59,11 @@ text!(
     Name, is_token, "is not a valid name; use letters, digits, `-`, `.` and `_`"
 );
 text!(
-    /// The name of a header.
+    /// A header name.
     Header, is_token, "is not a valid header name"
 );
 text!(
-    /// The address of a service: scheme, host and perhaps a path.
+    /// A base URL: scheme, host and optionally a path.
     Url, is_base, "is not a valid URL; it must start with http:// or https://, without `?` and `#`"
 );
 
@@ -77,7 +77,7 @@ fn is_base(text: &str) -> bool {
     })
 }
 
-/// A status of HTTP, 100 to 599.
+/// An HTTP status, 100 to 599.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct Status(u16);
@@ -99,7 +99,7 @@ impl From<Status> for u16 {
     }
 }
 
-/// A number above zero.
+/// A number greater than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Positive(f64);
@@ -135,7 +135,7 @@ impl From<Positive> for f64 {
 pub struct TimeSpan(Duration);
 
 impl TimeSpan {
-    /// The span.
+    /// The duration.
     #[must_use]
     pub const fn get(self) -> Duration {
         self.0
@@ -162,23 +162,23 @@ impl From<TimeSpan> for String {
     }
 }
 
-/// Named templates in the order written.
+/// Names with templates, in the order written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pairs(Vec<(String, Template)>);
 
 impl Pairs {
-    /// Is there none?
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Name and template, in order.
+    /// Names and templates, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Template)> {
         self.0.iter().map(|(name, template)| (name.as_str(), template))
     }
 
-    /// Adds one; its name goes into a URL as it stands.
+    /// Adds a pair; its name is inserted into the URL unchanged.
     pub(super) fn push(&mut self, name: String, template: Template) {
         self.0.push((name, template));
     }

@@ -1,11 +1,11 @@
-//! The root of an XML document, a few names near it, and whether it is whole.
+//! Scans an XML document: its root, a few names near it, and whether it is complete.
 //!
-//! An OGC service answers a failed request with 200 and an exception report, and a cut body with
-//! 200 and half a feature collection. Both show without building the document: the root's name,
-//! one attribute or element near it, and whether every tag was closed. Depth and tag length are
-//! bounded. A document type may name its DTD, as old OGC services do, and nothing of it is fetched;
-//! one that declares something itself is refused, because entities are how XML is used to attack
-//! its reader.
+//! An OGC service may answer a failed request with 200 and an exception report, and a truncated
+//! body with 200 and half a feature collection. Both can be detected without building the document:
+//! by the name of the root, one attribute or element near it, and whether every tag was closed.
+//! Depth and tag length are bounded. A document type declaration may reference a DTD, as old OGC
+//! services do; it is not fetched. An internal subset is refused, because entity declarations are a
+//! means of attack.
 
 use super::Broken;
 use quick_xml::Reader;
@@ -14,7 +14,7 @@ use quick_xml::events::{BytesStart, Event};
 const DEPTH_MAX: usize = 128;
 const TAG_BYTES_MAX: usize = 64 * 1024;
 const TEXT_BYTES_MAX: usize = 1024;
-/// Names are looked for down to this depth; the root is 1.
+/// The depth down to which names are searched; the root is 1.
 const LOOK_DEPTH: usize = 4;
 
 /// The result of a scan.

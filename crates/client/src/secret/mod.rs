@@ -1,10 +1,9 @@
-//! Credentials: where they come from, and how they stay out of everything that becomes text.
+//! Credentials: where they come from, and how they are kept out of all text.
 //!
-//! A manifest never holds a secret, only where to find it: `env:NAME` or `file:PATH`. The value
-//! lives in [`Secret`], which no format string can print and which is wiped when dropped. Text
-//! about requests (logs, dead letters, the audit, reports, errors) goes through one
-//! [`Redactor`], which knows the names under which credentials travel and the values that this
-//! process holds.
+//! A manifest never contains a secret, only a reference: `env:NAME` or `file:PATH`. The value is
+//! held in [`Secret`], which no format string can print and which is wiped on drop. Text about
+//! requests (logs, dead letters, the audit, reports, errors) passes through one [`Redactor`], which
+//! knows the names of secret headers and parameters and the secret values of this process.
 
 mod redact;
 #[cfg(test)]
@@ -20,21 +19,21 @@ use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
-/// The longest secret that is read from a file.
+/// The longest secret that is read from a file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// A credential. It prints as `***` and is wiped when dropped.
+/// A credential. It prints as `***` and is wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the value in.
+    /// Wraps a value.
     #[must_use]
     pub fn new(value: String) -> Secret {
         Secret(Zeroizing::new(value))
     }
 
-    /// The value, for the one place that sends it.
+    /// The value, for the code that sends it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -47,7 +46,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret and where it was found.
+/// A secret and its reference.
 #[derive(Clone, Debug)]
 pub struct NamedSecret {
     /// The reference, such as `env:GEO_KEY`.
@@ -56,46 +55,46 @@ pub struct NamedSecret {
     pub secret: Secret,
 }
 
-/// The secrets that this process has fetched, for its log.
+/// The secrets that this process has fetched, to mask them in the log.
 static KNOWN: LazyLock<Mutex<Redactor>> = LazyLock::new(Mutex::default);
 
 fn redactor() -> MutexGuard<'static, Redactor> {
     lock(&KNOWN)
 }
 
-/// A line of a log, with every secret masked that this process has fetched: the last net under
-/// those who mask what they say themselves.
+/// A log line with all secrets masked that this process has fetched. A last safeguard: messages
+/// should already be masked.
 #[must_use]
 pub fn mask(text: &str) -> Cow<'_, str> {
     redactor().text(text)
 }
 
-/// Where a secret is to be found.
+/// A reference to a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecretRef {
     /// `env:NAME`, an environment variable.
     Env(String),
-    /// `file:PATH`, a file; a line break at its end does not count.
+    /// `file:PATH`, a file; a trailing line break is ignored.
     File(PathBuf),
 }
 
-/// What is wrong with a reference or with what it names. Never quotes a value.
+/// Why a secret cannot be fetched. The value is never quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretError {
-    /// The text is no reference.
+    /// The text is not a reference.
     NotARef,
-    /// The variable is not set, or not text.
+    /// The variable is not set, or is not UTF-8.
     Env(String),
     /// The file cannot be read.
     File(PathBuf, String),
-    /// There is nothing in it.
+    /// The value is empty.
     Empty(SecretRef),
 }
 
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The text is not quoted: it may be the secret itself, put in the wrong place.
+            // The text is not quoted: it may be the secret itself, put here by mistake.
             SecretError::NotARef => f.write_str("a secret must be given as env:NAME or file:PATH"),
             SecretError::Env(name) => write!(f, "environment variable {name} is not set"),
             SecretError::File(path, why) => {
@@ -136,7 +135,8 @@ impl SecretRef {
     /// Fetches the secret.
     ///
     /// # Errors
-    /// The variable is not set, the file cannot be read, is too long or is no text, or it is empty.
+    /// When the variable is not set, the file cannot be read, is too long or is not text, or the
+    /// value is empty.
     pub fn fetch(&self) -> Result<Secret, SecretError> {
         let mut value = match self {
             SecretRef::Env(name) => {

@@ -1,10 +1,10 @@
-//! One redactor for everything that turns a request into text.
+//! Masks credentials in everything that turns a request into text.
 //!
-//! It works by name and by value. By name, because a credential can come from anywhere, also from
-//! a server's redirect: what travels under a name in the lists below is masked, whatever it is.
-//! By value, because a server may quote our key in an error body under no name at all: the values
-//! that this process holds are masked wherever they appear, however they are escaped: by a URL
-//! (`%2F`, `%2f`, `+`), by JSON (`\/`, `\u002f`), in any mixture.
+//! It masks by name and by value. By name, because a credential can come from anywhere, also from a
+//! server's redirect: everything under a name in the lists below is masked. By value, because a
+//! server may quote our key in an error body: the secrets of this process are masked wherever they
+//! appear, however they are escaped: in URLs (`%2F`, `%2f`, `+`), in JSON (`\/`, `\u002f`), or a
+//! mixture.
 
 use super::Secret;
 use http::HeaderName;
@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use tidegate_core::hex::unhex_byte;
 use url::Url;
 
-/// What stands where a secret stood.
+/// The replacement for a secret.
 pub const MASK: &str = "***";
 
-/// A value shorter than this is masked by name only: it would be found in innocent words.
+/// The shortest value that is masked by value, in bytes: a shorter one would match innocent text.
 const VALUE_BYTES_MIN: usize = 6;
 
 const HEADERS: &[&str] = &[
@@ -84,14 +84,14 @@ pub fn is_secret_query(name: &str) -> bool {
 /// Masks credentials by name and by value.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
-    /// The values, the longest first.
+    /// The values, longest first.
     values: Vec<Secret>,
-    /// Query parameters that a profile or manifest calls secret, in lower case.
+    /// Query parameters that a profile or manifest declares secret, in lower case.
     names: Vec<String>,
 }
 
 impl Redactor {
-    /// Knows the names only.
+    /// A redactor that masks by name only.
     #[must_use]
     pub fn new() -> Redactor {
         Redactor::default()
@@ -106,7 +106,7 @@ impl Redactor {
         if !self.values.contains(secret) {
             self.values.push(secret.clone());
         }
-        // So that no part of one is left over.
+        // Longest first, so that no part of a longer value remains.
         self.values.sort_by_key(|v| std::cmp::Reverse(v.reveal().len()));
     }
 
@@ -115,17 +115,17 @@ impl Redactor {
         self.names.push(name.to_ascii_lowercase());
     }
 
-    /// Any text, with the known values masked.
+    /// A text with the known values masked.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
-            // What is cut out of text by whole characters leaves text.
+            // Replacing whole characters of UTF-8 leaves UTF-8.
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    /// Any bytes, with the known values masked.
+    /// Bytes with the known values masked.
     #[must_use]
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(bytes);
@@ -141,7 +141,7 @@ impl Redactor {
     #[must_use]
     pub fn url(&self, url: &Url) -> String {
         let mut out = url.clone();
-        // A URL without a host has no user to take away, and says so by an error.
+        // Fails only for a URL without a host, which has no user.
         let _ = out.set_username("");
         let _ = out.set_password(None);
         out.set_fragment(None);
@@ -158,7 +158,7 @@ impl Redactor {
         self.text(out.as_str()).into_owned()
     }
 
-    /// A header's value, masked if its name or its value says so.
+    /// The value of a header, masked if its name or value is secret.
     #[must_use]
     pub fn header(&self, name: &HeaderName, value: &http::HeaderValue) -> String {
         if value.is_sensitive() || is_secret_header(name) {
@@ -174,7 +174,7 @@ impl Redactor {
     }
 }
 
-/// The text with every spelling of `secret` masked; `None` if there is none.
+/// The text with every escaped form of `secret` masked; `None` if there is none.
 fn masked(text: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let (mut out, mut kept, mut at) = (Vec::new(), 0, 0);
     while at < text.len() {
@@ -195,7 +195,7 @@ fn masked(text: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// How many bytes of `text` spell `secret`, if it begins with it.
+/// The length of the escaped form of `secret` at the start of `text`, in bytes.
 fn spelled(text: &[u8], secret: &[u8]) -> Option<usize> {
     let mut at = 0;
     for &wanted in secret {

@@ -1,7 +1,7 @@
-//! What the calls of a store share with those of others.
+//! What the calls of a store share with other calls of a run.
 //!
-//! A run has one set of lanes and one place where its calls are counted and written down. A store
-//! does not need to know who keeps them.
+//! A run has one set of lanes, one set of counters and one audit log. A store uses them through
+//! this trait, without depending on the run.
 
 use crate::call::CallOutcome;
 use crate::lane::{LaneKey, Lanes};
@@ -9,14 +9,14 @@ use crate::telemetry::ServiceMetrics;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 
-/// The lanes, the counters and the books that several senders share.
+/// The lanes, the counters and the log that several callers share.
 pub trait CallContext: Send + Sync {
-    /// The lanes; those that nobody has fixed get `config`.
+    /// The lanes; those without a configuration of their own get `config`.
     fn lanes(&self, config: &LaneConfig) -> Lanes;
 
-    /// Counts calls to one service, from now on.
+    /// The counters of calls to one service.
     fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics;
 
-    /// A call has ended; `what` it was about, without secrets.
-    fn ended(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>);
+    /// Records that a call has ended; `what` describes it without secrets.
+    fn ended(&self, service: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>);
 }

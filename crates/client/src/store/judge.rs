@@ -1,4 +1,4 @@
-//! From what a store answered to a verdict, and to an error that a person can read.
+//! Classifies the responses of a store.
 
 use super::wire::ObservedExchange;
 use crate::call::Later;
@@ -25,7 +25,7 @@ impl From<object_store::Error> for StoreFault {
     }
 }
 
-/// The verdict about one attempt, its hints, and a few words about it.
+/// The verdict about one attempt, its hints, and a short description.
 pub(super) fn judge(
     classifier: &Classifier,
     fault: Option<&StoreFault>,
@@ -56,7 +56,7 @@ pub(super) fn judge(
         (None, None) => return (Verdict::DONE, Hints::default(), String::new()),
     };
     let mut verdict = classifier.classify(&signal, &hints, now);
-    // To a pipeline an absent object is a refusal, not an empty answer.
+    // In a pipeline, a missing object is a failure, not an empty answer.
     if verdict.kind == VerdictKind::NoMatch {
         (verdict.kind, verdict.code) = (VerdictKind::Permanent, Code::NOT_FOUND);
     }
@@ -67,8 +67,7 @@ const fn finding_of(means: Means, code: Code) -> Finding {
     Finding { means, code }
 }
 
-/// What an error means that no HTTP answer stands behind: files, memory, and refusals of the
-/// library itself.
+/// The meaning of an error without an HTTP response: of files, of memory, or of the library itself.
 fn embedded(error: &object_store::Error) -> (Finding, String) {
     use object_store::Error as E;
     let permanent = |code| finding_of(Means::Permanent, code);
@@ -106,12 +105,12 @@ fn of_io(error: &io::Error) -> Finding {
         K::Interrupted | K::WouldBlock | K::TimedOut | K::ResourceBusy => {
             finding_of(Means::Transient, Code::TIMEOUT)
         }
-        // A full disk, a name that is too long, a broken disk: asking again does not help.
+        // Disk full, file name too long, disk error: a retry does not help.
         _ => finding_of(Means::Permanent, Code::UNPROCESSABLE),
     }
 }
 
-/// Why the store did not do what it was asked.
+/// Why a store operation failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreError {
     /// The key of the object, or the prefix of a list.
@@ -127,7 +126,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// A refusal of our own, before anything was asked.
+    /// An error of our own, before a request was sent.
     pub(super) fn local(key: &str, code: Code, words: impl Into<Box<str>>) -> StoreError {
         StoreError {
             key: key.into(),
@@ -138,7 +137,7 @@ impl StoreError {
         }
     }
 
-    /// The store wants more time than there is, until `until`.
+    /// The store asks for a longer wait than allowed, until `until`.
     pub(super) fn later(key: &str, later: Later, until: Mono) -> StoreError {
         let kind = VerdictKind::Transient { until: Some(until) };
         let verdict = Verdict { kind, code: later.code, status: None };
@@ -146,13 +145,13 @@ impl StoreError {
         StoreError { verdict, next, ..StoreError::local(key, later.code, later.said) }
     }
 
-    /// There is no such object.
+    /// Whether the object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.verdict.code == Code::NOT_FOUND
     }
 
-    /// The other side is the reason and time may heal it.
+    /// Whether the cause is remote and may pass with time.
     #[must_use]
     pub fn is_later(&self) -> bool {
         !matches!(self.verdict.kind, VerdictKind::Permanent)

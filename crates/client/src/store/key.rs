@@ -1,41 +1,41 @@
 //! Keys of objects, and how they are spread.
 //!
-//! A key is a path: segments joined by `/`, none of them empty, `.` or `..`, no control codes. So
+//! A key is a path: segments joined by `/`, none empty, `.` or `..`, without control characters. So
 //! the same key is the same object in a bucket and in a directory, and no key leaves its store.
 //!
-//! Object stores throttle by prefix: a thousand tiles under `tiles/2026-03-01/` are one hot
-//! prefix. With [`KeySpread::Hash`] an object is kept under `h=XX/KEY`, where `XX` are the first
-//! two hexadecimal digits of the SHA-256 of the key. Writes then go to 256 prefixes evenly. The
-//! whole key follows the shard, so the layout is undone by cutting off the first five bytes, a
-//! person finds an object by eye, and each shard lists in the order of the original keys: the
-//! store as a whole is listed in that order by merging 256 sorted lists.
+//! Object stores throttle by prefix: a thousand tiles under `tiles/2026-03-01/` are one hot prefix.
+//! With [`KeySpread::Hash`] an object is stored as `h=XX/KEY`, where `XX` are the first two
+//! hexadecimal digits of the SHA-256 of the key. Writes are then spread evenly over 256 prefixes.
+//! The whole key follows the shard, so the original key is found by removing the first five bytes,
+//! and each shard lists in the order of the original keys: the whole store is listed in that order
+//! by merging 256 sorted lists.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Shards of [`KeySpread::Hash`].
+/// The number of shards of [`KeySpread::Hash`].
 pub(super) const SHARDS: u16 = 256;
-/// The longest key that S3 holds, in bytes.
+/// The longest key that S3 allows, in bytes.
 const BYTES_MAX: usize = 1024;
-/// Bytes of `h=XX/`.
+/// The length of `h=XX/`, in bytes.
 const SHARD_BYTES: usize = 5;
 
-/// Where entropy goes in a key.
+/// How keys are spread over prefixes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeySpread {
-    /// Keys are kept as they are.
+    /// Keys are stored unchanged.
     #[default]
     None,
-    /// Keys are kept under `h=XX/`, by their hash.
+    /// Keys are stored under `h=XX/`, by their hash.
     Hash,
 }
 
-/// Why a text is no key.
+/// Why a text is not a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey {
     /// The key as given.
     pub key: String,
-    /// The broken rule.
+    /// The violated rule.
     pub why: &'static str,
 }
 
@@ -47,10 +47,10 @@ impl fmt::Display for BadKey {
 
 impl std::error::Error for BadKey {}
 
-/// Checks a key.
+/// Validates a key.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The violated rule.
 pub fn check(key: &str) -> Result<(), BadKey> {
     let why = if key.is_empty() {
         "it is empty"
@@ -79,7 +79,7 @@ impl KeySpread {
         }
     }
 
-    /// The key of the object with this physical key; `None` for what this layout did not write.
+    /// The key of the object with this physical key; `None` if it is not of this layout.
     #[must_use]
     pub fn original(self, physical_key: &str) -> Option<&str> {
         let key = match self {
@@ -90,12 +90,13 @@ impl KeySpread {
     }
 }
 
-/// The shard of this number, with its slash.
+/// The prefix of a shard, with its slash.
 pub(super) fn shard(number: u16) -> String {
     format!("h={number:02x}/")
 }
 
-/// The part of a physical key that names its lane: the first `segments` before the last one.
+/// The part of a physical key that identifies its lane: the first `segments` segments, without the
+/// last one of the key.
 pub(super) fn lane_prefix(physical_key: &str, segments: usize) -> &str {
     let Some((folders, _)) = physical_key.rsplit_once('/') else { return "" };
     match folders.match_indices('/').nth(segments.saturating_sub(1)) {

@@ -1,9 +1,9 @@
-//! Keys in order, page by page.
+//! Lists keys in order, page by page.
 //!
-//! A list is in the order of the bytes of the keys, whatever the store, so that two lists can be
-//! compared and a walk can go on where it stopped. A bucket lists in that order by itself. A
-//! directory is walked folder by folder, each sorted with its folders as `name/`, which is the same
-//! order; memory is bounded by the largest folder. A spread store is 256 such lists, merged.
+//! A listing is in the byte order of the keys for every kind of store, so that two listings can be
+//! compared and an interrupted one can continue. A bucket lists in that order. A directory is
+//! walked folder by folder, each sorted with its folders as `name/`, which gives the same order;
+//! memory is bounded by the largest folder. A store with spread keys is 256 such listings, merged.
 
 use super::key::{self, KeySpread, SHARDS};
 use super::{Meta, ObjectStoreClient, StoreError, meta};
@@ -18,14 +18,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use tidegate_core::Code;
 
-/// Shards whose first page is asked for at once.
+/// The most shards whose first page is requested concurrently.
 const SHARDS_AT_ONCE: usize = 32;
 
 /// Objects in order.
 pub(super) type Metas = BoxStream<'static, Result<Meta, StoreError>>;
 
 impl ObjectStoreClient {
-    /// All objects under a folder, or all of them if it is empty, in the order of their keys.
+    /// All objects under a folder, or all if it is empty, in key order.
     pub fn list(&self, folder: &str) -> BoxStream<'static, Result<Meta, StoreError>> {
         let folder = folder.trim_end_matches('/');
         if !folder.is_empty()
@@ -52,7 +52,7 @@ impl ObjectStoreClient {
         }
     }
 
-    /// What is shown of a found object; `None` for what is not of this store's layout.
+    /// The metadata of a found object; `None` if it is not of this store's layout.
     fn shown(&self, found: &ObjectMeta) -> Option<Meta> {
         let physical_prefix = found.location.as_ref().strip_prefix(self.0.base.as_str())?;
         Some(meta(self.0.spread.original(physical_prefix)?, found))
@@ -125,7 +125,7 @@ enum ListingEntry {
 }
 
 impl ListingEntry {
-    /// What it is sorted by.
+    /// The sort key.
     fn name(&self) -> String {
         match self {
             ListingEntry::Folder(physical_prefix) => format!("{physical_prefix}/"),
@@ -141,7 +141,7 @@ fn begin(mut list: Metas) -> BoxFuture<'static, Result<StartedListing, StoreErro
     Box::pin(async move { Ok((list.try_next().await?, list)) })
 }
 
-/// Many sorted lists as one.
+/// Merges sorted listings.
 fn merge(lists: Vec<Metas>) -> Metas {
     let heads = stream::iter(lists).map(begin).buffered(SHARDS_AT_ONCE).boxed();
     let merged = async move {

@@ -1,12 +1,12 @@
 //! Object stores through lanes.
 //!
-//! An object store is throttled by prefix, answers an overload with 503 SlowDown, and now and then
-//! with an error in a 200. Clients that retry by themselves meet this with noise: of peers measured
-//! on one hot prefix the best sent five calls for every one that was taken, and some lost objects.
-//! Here the crate `object_store` spells and signs the requests, its own retries off, and everything
-//! that is decided is decided as for any other service: each request is a call in the lane of its
-//! prefix, which learns how much the prefix takes; a SlowDown slows the lane and counts as nothing
-//! else; a repeat is safe because a key names one object.
+//! An object store throttles by prefix, answers overload with 503 SlowDown, and occasionally
+//! returns an error with status 200. Clients with their own retries handle this poorly: of those
+//! measured on one hot prefix, the best sent five calls for every accepted one, and some lost
+//! objects. Here the crate `object_store` builds and signs the requests, with its retries disabled,
+//! and the decisions are those of any other service: each request is a call in the lane of its
+//! prefix, which learns the rate that the prefix accepts; SlowDown only throttles the lane; a retry
+//! is safe because a key names one object.
 //!
 //! ```
 //! use tidegate_client::store::{StoreSettings, ObjectStoreClient};
@@ -19,14 +19,14 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`key`] | keys, their spreading, their lanes |
-//! | `context` | what its calls share with those of others |
-//! | `open` | from an address and settings to a store |
-//! | `wire` | the transport under S3 |
-//! | `judge` | from answers to verdicts and errors |
-//! | `read` | objects as they come, resumed where they break |
-//! | `upload` | objects too large for one request |
-//! | `list` | keys in order, page by page |
+//! | [`key`] | keys, how they are spread, their lanes |
+//! | `context` | what its calls share with other calls of a run |
+//! | `open` | opens a store from an address and settings |
+//! | `wire` | the HTTP transport of S3 |
+//! | `judge` | classifies responses |
+//! | `read` | reads objects as a stream that resumes |
+//! | `upload` | multipart uploads |
+//! | `list` | lists keys in order, page by page |
 
 mod context;
 mod judge;
@@ -63,10 +63,10 @@ use tidegate_core::classify::Classifier;
 use tidegate_core::patience::{After, Patience};
 use tidegate_core::{Code, Rng, Wall};
 
-/// Prefixes that get a lane of their own; those that come later share one.
+/// The most prefixes with a lane of their own; later ones share a lane.
 const LANES_MAX: usize = 4096;
 
-/// An object, without its content.
+/// The metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Its key, as it was put.
@@ -85,7 +85,7 @@ pub struct ObjectStoreClient(Arc<ObjectStoreInner>);
 
 struct ObjectStoreInner {
     name: String,
-    /// The name of its lanes: the name of the store, and the host of its endpoint where buckets of
+    /// The store in the keys of its lanes: its name, and the host of its endpoint where buckets of
     /// several services may share lanes.
     home: String,
     /// The prefix of every physical key; empty or with a slash at its end.
@@ -106,14 +106,14 @@ struct ObjectStoreInner {
     caller: Option<(Box<dyn CallContext>, ServiceMetrics)>,
 }
 
-/// What the library offers for one kind of store.
+/// The interfaces of the library for one kind of store.
 struct Backend {
     objects: Arc<dyn ObjectStore>,
-    /// Stores whose uploads have parts that can be repeated.
+    /// Set for stores with multipart uploads whose parts can be retried.
     parts: Option<Arc<dyn MultipartStore>>,
-    /// Stores that list in order, page by page.
+    /// Set for stores that list in order, page by page.
     pages: Option<Arc<dyn PaginatedListStore>>,
-    /// Whether `objects` renames in one step.
+    /// Whether `objects` renames atomically.
     renames: bool,
 }
 
@@ -130,11 +130,11 @@ impl ObjectStoreClient {
         &self.0.lanes
     }
 
-    /// Puts an object in one request, over whatever is there. Above some megabytes
-    /// [`ObjectStoreClient::put_stream`] is better.
+    /// Puts an object in one request, replacing an existing one. Above a few megabytes use
+    /// [`ObjectStoreClient::put_stream`].
     ///
     /// # Errors
-    /// The key is none, or the store did not take the object.
+    /// When the key is invalid, or the store did not accept the object.
     pub async fn put(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
         let physical_key = self.physical_key(key)?;
         let path = path(key, &physical_key)?;
@@ -146,10 +146,10 @@ impl ObjectStoreClient {
         self.call(key, &physical_key, put).await
     }
 
-    /// An object without its content.
+    /// The metadata of an object.
     ///
     /// # Errors
-    /// There is none, or the store did not say.
+    /// When it does not exist, or the request failed.
     pub async fn head(&self, key: &str) -> Result<Meta, StoreError> {
         let physical_key = self.physical_key(key)?;
         let path = path(key, &physical_key)?;
@@ -158,25 +158,25 @@ impl ObjectStoreClient {
         Ok(meta(key, &found))
     }
 
-    /// Deletes an object. That there is none is as good.
+    /// Deletes an object. A missing object is not an error.
     ///
     /// # Errors
-    /// The store did not do it.
+    /// When the request failed.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let physical_key = self.physical_key(key)?;
         let path = path(key, &physical_key)?;
         let objects = &self.0.backend.objects;
         match self.call(key, &physical_key, || async { Ok(objects.delete(&path).await?) }).await {
-            // A bucket that is not there is another matter.
+            // A missing bucket is an error.
             Err(error) if error.is_not_found() && !error.words.contains("NoSuchBucket") => Ok(()),
             other => other,
         }
     }
 
-    /// Copies an object within the store, over whatever is there. S3 copies up to 5 GiB.
+    /// Copies an object within the store, replacing an existing one. S3 copies up to 5 GiB.
     ///
     /// # Errors
-    /// There is none, or the store did not do it.
+    /// When it does not exist, or the request failed.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let (from_physical, to_physical) = (self.physical_key(from)?, self.physical_key(to)?);
         let (source, target) = (path(from, &from_physical)?, path(to, &to_physical)?);
@@ -184,11 +184,11 @@ impl ObjectStoreClient {
         self.call(from, &to_physical, || async { Ok(objects.copy(&source, &target).await?) }).await
     }
 
-    /// Renames an object: in one step where the store can, else by copy and delete. If that breaks
-    /// off in between, both are there.
+    /// Renames an object: atomically if the store can, else by copy and delete. If that is
+    /// interrupted, both exist.
     ///
     /// # Errors
-    /// There is none, or the store did not do it.
+    /// When it does not exist, or the request failed.
     pub async fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         if from == to {
             return self.head(from).await.map(|_| ());
@@ -224,7 +224,7 @@ impl ObjectStoreClient {
         inner.lanes.get(&LaneKey::of_prefix(&inner.home, &format!("{}{prefix}", inner.base)))
     }
 
-    /// Takes one request through the lane of `physical_key` to its end.
+    /// Sends one request through the lane of `physical_key` until it succeeds or is given up.
     async fn call<T, W, F>(&self, key: &str, physical_key: &str, mut work: W) -> Result<T, StoreError>
     where
         T: Send,
@@ -255,8 +255,8 @@ impl ObjectStoreClient {
                 }
             };
             let (outcome, value) = outcome.split();
-            if let Some((caller, line)) = &inner.caller {
-                caller.ended(line, key, &outcome);
+            if let Some((caller, service)) = &inner.caller {
+                caller.ended(service, key, &outcome);
             }
             match patience.after(&outcome.verdict, &outcome.next, clock.mono()) {
                 After::Settle => break (outcome, value),
@@ -278,7 +278,7 @@ impl ObjectStoreClient {
     }
 }
 
-/// The library's form of a physical key.
+/// A physical key as a path of the library.
 fn path(key: &str, physical_key: &str) -> Result<Path, StoreError> {
     Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is not a key"))
 }

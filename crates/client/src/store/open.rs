@@ -1,4 +1,4 @@
-//! From an address and settings to a store.
+//! Opens a store from an address and settings.
 //!
 //! | address | store |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | `file:///dir`, `dir`, `/dir` | a directory; each write is staged, synced and renamed |
 //! | `memory:` | nothing durable, for tests |
 //!
-//! Credentials come by reference, from the environment or from files, and are read once when the
-//! store is opened. Without any, requests are not signed, as public buckets want it. The metadata
-//! services of clouds are never asked.
+//! Credentials are references to the environment or to files, resolved once when the store is
+//! opened. Without any, requests are not signed, as for public buckets. Cloud metadata services are
+//! never queried.
 
 use super::key::{self, KeySpread};
 use super::wire::StoreTransport;
@@ -34,12 +34,12 @@ use url::{Host, Url};
 /// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// The place of the entropy in a physical key.
+    /// How keys are spread over prefixes.
     pub key_spread: KeySpread,
-    /// The number of folders of a physical key, after the base, that name its lane. 0 gives the store one
-    /// lane.
+    /// The number of path segments of a physical key, after the base, that identify its lane. With
+    /// 0 the store has one lane.
     pub lane_segments: usize,
-    /// The smallest part of an upload in parts, in bytes; at least 5 MiB, as S3 wants it.
+    /// The smallest part of a multipart upload, in bytes; at least 5 MiB, as S3 requires.
     pub part_bytes: usize,
     /// The most parts of one upload in flight. An upload holds one more than this in memory.
     pub parts_at_once: usize,
@@ -60,8 +60,8 @@ pub struct StoreSettings {
 }
 
 impl Default for StoreSettings {
-    /// Keys as they are, a lane per first folder, parts of 8 MiB, four at once; 5 attempts with
-    /// throttles and outages free of them, ten minutes in all, one minute each.
+    /// Keys unchanged, a lane per first segment, parts of 8 MiB, four at once; 5 attempts,
+    /// throttles and outages not counted, ten minutes in all, one minute each.
     fn default() -> StoreSettings {
         let policy = CallPolicy {
             throttles_free: 100,
@@ -93,7 +93,7 @@ impl Default for StoreSettings {
     }
 }
 
-/// How to reach a bucket.
+/// Settings for buckets.
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
     /// The URL of the service, without the bucket; `None` means AWS.
@@ -111,12 +111,12 @@ pub struct S3Settings {
     pub private: bool,
 }
 
-/// Why a store cannot be opened. Never quotes a secret.
+/// Why a store cannot be opened. Secrets are never quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The address or a setting is wrong.
+    /// The address or a setting is invalid.
     Setting(String),
-    /// A credential is not where it should be.
+    /// A credential cannot be fetched.
     Secret(SecretError),
     /// The directory cannot be used.
     Directory(PathBuf, String),
@@ -141,15 +141,16 @@ impl From<SecretError> for OpenError {
 }
 
 impl ObjectStoreClient {
-    /// Opens a store. Nothing is asked of it yet.
+    /// Opens a store. Sends no request yet.
     ///
     /// # Errors
-    /// The address or a setting is wrong, a credential is missing, or a directory cannot be used.
+    /// When the address or a setting is invalid, a credential is missing, or a directory cannot be
+    /// used.
     pub fn open(address: &str, settings: &StoreSettings) -> Result<ObjectStoreClient, OpenError> {
         ObjectStoreClient::open_on(address, settings, Clock::system())
     }
 
-    /// The same on a given clock.
+    /// The same with a given clock.
     ///
     /// # Errors
     /// As [`ObjectStoreClient::open`].
@@ -161,7 +162,7 @@ impl ObjectStoreClient {
         ObjectStoreClient::make(address, settings, clock, None)
     }
 
-    /// The same in the traffic of a run: its prefixes share their lanes with others there.
+    /// The same within a run: its prefixes share lanes, counters and the log of the run.
     ///
     /// # Errors
     /// As [`ObjectStoreClient::open`].
@@ -216,16 +217,16 @@ impl ObjectStoreClient {
                 None => Lanes::new(&lane, clock),
             },
         };
-        // In the traffic of a run, and in a state directory, there may be buckets of one name at several services.
+        // Within a run or a state directory, several services may have buckets of the same name.
         let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
             Some(host) if caller.is_some() || settings.lane_state.is_some() => format!("{name}@{host}"),
             _ => name.clone(),
         };
-        let line = |caller: Box<dyn CallContext>| {
-            let line = caller.line(&LaneKey::of_prefix(&home, ""), &settings.policy);
-            (caller, line)
+        let counted = |caller: Box<dyn CallContext>| {
+            let service = caller.line(&LaneKey::of_prefix(&home, ""), &settings.policy);
+            (caller, service)
         };
-        let caller = caller.map(line);
+        let caller = caller.map(counted);
         Ok(ObjectStoreClient(Arc::new(ObjectStoreInner {
             name,
             home,
@@ -325,11 +326,11 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
         .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
         .with_http_connector(wire);
     let builder = match (fetch(&s3.access_key)?, fetch(&s3.secret_key)?) {
-        // The signature covers the SHA-256 of each body, and the store checks it.
+        // The signature covers the SHA-256 of each body, and the store verifies it.
         (Some(access), Some(secret)) => {
             builder.with_access_key_id(access.reveal()).with_secret_access_key(secret.reveal())
         }
-        // No signature: the checksum goes along by itself.
+        // Without a signature the checksum is sent separately.
         (None, None) => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
         _ => return Err(wrong("the access key and the secret key must be given together")),
     };
@@ -341,7 +342,7 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
     Ok(Backend { objects: s3.clone(), parts: Some(s3.clone()), pages: Some(s3), renames: false })
 }
 
-/// A client that may ask this endpoint and nothing else.
+/// A client that may request only this endpoint.
 fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
     let wrong = |why: String| OpenError::Setting(why);
     let host = endpoint.host().ok_or_else(|| wrong("the endpoint has no host".into()))?;

@@ -1,10 +1,10 @@
-//! Objects as they come, resumed where they break.
+//! Reads objects as a stream that resumes after an error.
 //!
-//! The first mebibyte of an object is read while its call is still out. Most objects end there, so
-//! a cut body is a failed attempt like any other and the lane learns of it. What is longer goes on
-//! as a stream; where that breaks or stalls, a new call through the lane asks for the rest, and only
-//! of the same content: an object that was overwritten meanwhile ends in an error, never in a
-//! mixture.
+//! The first mebibyte of an object is read as part of the call. Most objects end there, so a
+//! truncated body is a failed attempt like any other, and the lane learns of it. Longer objects
+//! continue as a stream. If it breaks or stalls, a new call through the lane requests the rest, but
+//! only of the same content: if the object was overwritten in the meantime, reading fails rather
+//! than mixing both.
 
 use super::judge::StoreFault;
 use super::{GetRange, Meta, ObjectStoreClient, StoreError, meta, path};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use tidegate_core::Code;
 
-/// Bytes that are read while the call is out.
+/// The number of bytes read as part of the call.
 const AHEAD_BYTES: usize = 1 << 20;
 
 /// A streaming reader of an object, or of a range of one.
@@ -28,6 +28,7 @@ pub struct ObjectReader {
     store: ObjectStoreClient,
     physical_key: String,
     found: ObjectMeta,
+    /// The offset of the next byte in the whole object.
     at: u64,
     stalls: u32,
     ahead: VecDeque<Bytes>,
@@ -43,7 +44,7 @@ impl std::fmt::Debug for ObjectReader {
     }
 }
 
-/// The head of an answer and the first part of its body.
+/// A response head and the first part of the body.
 struct Opened {
     found: ObjectMeta,
     range: Range<u64>,
@@ -52,18 +53,18 @@ struct Opened {
 }
 
 impl ObjectStoreClient {
-    /// A whole object.
+    /// Reads a whole object.
     ///
     /// # Errors
-    /// There is none, or the store did not give it.
+    /// When it does not exist, or the request failed.
     pub async fn get(&self, key: &str) -> Result<ObjectReader, StoreError> {
         self.get_range(key, None).await
     }
 
-    /// A range of an object, or all of it.
+    /// Reads a range of an object, or all of it.
     ///
     /// # Errors
-    /// There is no such object or range, or the store did not give it.
+    /// When the object or the range does not exist, or the request failed.
     pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<ObjectReader, StoreError> {
         let physical_key = self.physical_key(key)?;
         let wanted = GetOptions { range, ..GetOptions::default() };
@@ -109,10 +110,10 @@ impl ObjectStoreClient {
 }
 
 impl ObjectReader {
-    /// The next piece; `None` when all has come.
+    /// The next chunk; `None` at the end.
     ///
     /// # Errors
-    /// The store gave up the rest, or the object has changed.
+    /// When the rest could not be read, or the object has changed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         loop {
             let piece = match self.ahead.pop_front() {
@@ -138,7 +139,7 @@ impl ObjectReader {
         }
     }
 
-    /// Asks for what has not come yet.
+    /// Requests the remaining bytes.
     async fn resume(&mut self) -> Result<(), StoreError> {
         self.stalls += 1;
         if self.stalls > self.store.0.policy.attempts_max {
@@ -162,10 +163,10 @@ impl ObjectReader {
         Ok(())
     }
 
-    /// All of it, if it has at most `bytes_max` bytes.
+    /// The whole content, if it has at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// As [`ObjectReader::next`], or there are more bytes.
+    /// As [`ObjectReader::next`], or when there are more bytes.
     pub async fn bytes(mut self, bytes_max: usize) -> Result<Bytes, StoreError> {
         let length = self.range.end.saturating_sub(self.range.start);
         if length > bytes_max as u64 {
@@ -184,7 +185,7 @@ impl ObjectReader {
         Ok(whole.freeze())
     }
 
-    /// Its pieces as a stream.
+    /// The chunks as a stream.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, StoreError>> + Send {
         stream::try_unfold(
             self,

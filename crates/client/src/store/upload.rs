@@ -1,13 +1,14 @@
-//! Objects too large for one request.
+//! Uploads of objects too large for one request.
 //!
-//! An upload in parts appears whole or not at all. Each part is a call of its own in the lane, so a
-//! throttled part costs that part again and nothing else; some are on their way at once, and memory
-//! is bounded by them. What fails or is dropped half-way is aborted, because stores charge for parts
-//! that nobody finishes.
+//! A multipart upload appears as a whole or not at all. Each part is a call of its own in the lane,
+//! so throttling repeats only that part. Several parts are in flight at once, which bounds memory.
+//! A failed or dropped upload is aborted, because stores charge for the parts of unfinished
+//! uploads.
 //!
-//! Finishing is the one request that is not the same twice: if the first answer is lost, the second
-//! says that there is no such upload. So a SHA-256 is taken of what is sent, and in that case the
-//! object is read back and compared. Equal means done; anything else is the error that it looks like.
+//! Completing is the only request that is not idempotent: if its response is lost, a retry reports
+//! that there is no such upload. So the SHA-256 of the content is computed while sending, and in
+//! that case the object is read back and compared. If it is equal, the upload succeeded; otherwise
+//! the error stands.
 
 use super::judge::StoreFault;
 use super::{ObjectStoreClient, StoreError, path};
@@ -23,16 +24,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use tidegate_core::Code;
 
-/// Parts that S3 takes for one object.
+/// The most parts that S3 allows for one object.
 const PARTS_MAX: u64 = 10_000;
 
 impl ObjectStoreClient {
-    /// Puts an object of any size as it comes, over whatever is there. `length` is its size if that
-    /// is known: then the parts are made as large as they must be, and a source that gives another
-    /// number of bytes is refused. Returns the bytes put.
+    /// Puts an object of any size from a stream, replacing an existing one. `length` is its size,
+    /// if known: the parts are then made large enough, and a source with another number of bytes is
+    /// refused. Returns the number of bytes put.
     ///
     /// # Errors
-    /// The key is none, the source broke, or the store did not take the object.
+    /// When the key is invalid, the source failed, or the store did not accept the object.
     pub async fn put_stream<S>(&self, key: &str, length: Option<u64>, source: S) -> Result<u64, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send,
@@ -58,7 +59,7 @@ impl ObjectStoreClient {
         }
     }
 
-    /// For directories: the parts go into one staged file.
+    /// For directories: writes the parts to one staged file.
     async fn stage<S>(
         &self,
         key: &str,
@@ -71,7 +72,7 @@ impl ObjectStoreClient {
     {
         let objects = &self.0.backend.objects;
         let physical_key = path.as_ref();
-        // A staged file takes its parts in order and once, so the whole of it is one call.
+        // A staged file takes its parts once and in order, so the whole upload is one call.
         let mut upload: Box<dyn MultipartUpload> =
             self.call(key, physical_key, || async { Ok(objects.put_multipart(path).await?) }).await?;
         let fail = |error| {
@@ -95,7 +96,7 @@ impl ObjectStoreClient {
         match done {
             Ok(_) => Ok(source.total),
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = upload.abort().await;
                 Err(error)
             }
@@ -188,7 +189,7 @@ impl UploadTarget<'_> {
         Ok((number, self.store.call(self.key, self.physical_key, put).await?))
     }
 
-    /// Whether the store holds exactly what was sent.
+    /// Whether the store holds exactly the content that was sent.
     async fn holds(&self, length: u64, hash: &[u8]) -> bool {
         let Ok(mut object) = self.store.get(self.key).await else { return false };
         if object.meta.size != length {
@@ -214,7 +215,7 @@ struct AbortGuard {
 }
 
 impl AbortGuard {
-    /// The error that led here is the one to tell, so this one tells none.
+    /// Errors are ignored: the error that caused the abort is reported.
     async fn abort(&mut self) {
         let (Some(id), Some(parts)) = (self.id.take(), self.store.0.backend.parts.clone()) else { return };
         let Ok(path) = path(&self.key, &self.physical_key) else { return };
@@ -232,20 +233,22 @@ impl Drop for AbortGuard {
     }
 }
 
-/// Cuts a source into parts of equal size, as some stores demand.
+/// Splits a source into parts of equal size, as some stores require.
 struct PartSplitter<'a, S> {
     key: &'a str,
     source: S,
+    /// The size of a part, in bytes.
     part_bytes: usize,
-    /// A part, or the beginning of one, that was read already.
+    /// Bytes that were read but not returned.
     left: Option<Bytes>,
-    /// Bytes given out and read ahead.
+    /// The number of bytes returned and read ahead.
     total: u64,
+    /// The declared size of the source, in bytes.
     length: Option<u64>,
 }
 
 impl<S: Stream<Item = io::Result<Bytes>> + Unpin> PartSplitter<'_, S> {
-    /// The next part; `None` at the end. An empty source has no part.
+    /// The next part; `None` at the end. An empty source has no parts.
     async fn part(&mut self) -> Result<Option<Bytes>, StoreError> {
         let mut part = BytesMut::new();
         if let Some(mut left) = self.left.take() {

@@ -1,13 +1,13 @@
-//! The wire under `object_store`: our HTTP client, and a look at what it answers.
+//! The HTTP transport of `object_store`: our client, which also records the responses.
 //!
-//! The crate knows how to spell and sign the requests of S3 and how to read its answers. It does
-//! not tell its caller what a throttled answer said: headers are dropped, bodies become prose. So
-//! its pluggable transport is ours. Every request goes out through [`Client`], under the same rules
-//! for hosts and addresses as all other traffic, and what came back is noted where the lane's call
-//! finds it: status, hints, and what the profile finds in the body. The note lies in a task-local
-//! slot, because the crate has no way to hand it up with an error. Requests are signed anew for
-//! each attempt, after the wait for the lane and not before it, so a signature never grows old in a
-//! queue. Redirects are not followed: a signature holds for one host only.
+//! The crate builds and signs S3 requests and parses the responses, but does not tell its caller
+//! what a throttled response contained: headers are dropped, bodies become messages. So its
+//! pluggable transport is implemented here. Every request goes through [`Client`], with the same
+//! checks of hosts and addresses as all other calls, and status, hints and the finding of the
+//! profile in the body are recorded for the call of the lane. The record is in a task-local slot,
+//! because the crate cannot return it with an error. Each attempt is signed after it has waited for
+//! its lane, so a signature does not expire in the queue. Redirects are not followed: a signature
+//! is valid for one host.
 
 use crate::http::{Client, HttpFailure, ResponseBody};
 use crate::profile::Profile;
@@ -28,21 +28,21 @@ use url::Url;
 
 use crate::lane::Clock;
 
-/// The largest answer that is looked into.
+/// The largest response that is examined, in bytes.
 const LOOK_BYTES_MAX: usize = 1 << 20;
-/// The largest page of a list.
+/// The largest page of a listing, in bytes.
 const PAGE_BYTES_MAX: usize = 64 << 20;
-/// The longest error code that is quoted.
+/// The longest error code that is quoted, in bytes.
 const CODE_BYTES_MAX: usize = 48;
 
-/// The response or the failure of a request, as the lane must know it.
+/// The response to a request, or its failure, as the lane needs it.
 #[derive(Debug)]
 pub(super) enum ObservedExchange {
     /// A response.
     Answer {
         /// The HTTP status.
         status: u16,
-        /// The finding in the body, where that outranks the status.
+        /// The finding in the body, if it takes precedence over the status.
         finding: Option<Finding>,
         /// The hints in the headers.
         hints: Box<Hints>,
@@ -57,7 +57,7 @@ tokio::task_local! {
     static SEEN: Cell<Option<ObservedExchange>>;
 }
 
-/// Runs `work` and returns with it what its last request met.
+/// Runs `work`; returns its result and the exchange of its last request.
 pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<ObservedExchange>) {
     let inside = async {
         let out = work.await;
@@ -67,7 +67,7 @@ pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Obse
 }
 
 fn note(seen: ObservedExchange) {
-    // Outside of a watched call nobody wants to know.
+    // Outside of a watched call nobody needs it.
     let _ = SEEN.try_with(|slot| slot.set(Some(seen)));
 }
 
@@ -120,7 +120,7 @@ impl StoreTransport {
         }
         let body = match Limited::new(body, LOOK_BYTES_MAX).collect().await {
             Ok(whole) => whole.to_bytes(),
-            // The status of an error says enough.
+            // The status of an error is sufficient.
             Err(_) if !head.status.is_success() => Bytes::new(),
             Err(_) => {
                 return Err(HttpFailure::Network(
@@ -156,8 +156,8 @@ fn streamed(body: ResponseBody, most: usize) -> HttpResponseBody {
     HttpResponseBody::new(Limited::new(body, most).map_err(broken))
 }
 
-/// The service's own word for an error. Nothing else of such a body is quoted: it may repeat what
-/// was signed.
+/// The error code of the service. Nothing else of the body is quoted, because it may repeat the
+/// signed request.
 fn word(body: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
     let (_, rest) = text.split_once("<Code>")?;

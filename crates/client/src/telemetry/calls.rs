@@ -1,7 +1,7 @@
-//! What is counted of the calls to one service.
+//! The counters of the calls to one service.
 //!
-//! A call is recorded once, when it has ended, from its own history: so what the numbers say and
-//! what the records say cannot differ. Recording takes no lock and allocates nothing.
+//! A call is counted once, at its end, from its own history, so the metrics agree with the records.
+//! Counting takes no lock and does not allocate.
 
 use super::histogram::Histogram;
 use super::{add, get};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use tidegate_core::VerdictKind;
 use tidegate_core::call::Attempt;
 
-/// Attempt numbers counted apart; later ones share the last place.
+/// The number of attempt numbers counted separately; later ones share the last counter.
 pub(super) const ATTEMPTS: usize = 16;
-/// Statuses counted apart.
+/// The number of HTTP statuses counted separately.
 const STATUSES: usize = 600;
-/// Retries of one call, counted apart up to here.
+/// The buckets of the number of retries of one call.
 pub const RETRIES: &[f64] = &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 13.0, 21.0];
 
 /// The counters of one service.
@@ -32,6 +32,7 @@ pub struct Calls {
     pub retries_per_call: Histogram,
     /// The delays between attempts, in seconds.
     pub backoff_seconds: Histogram,
+    /// The time spent in attempts, in nanoseconds.
     call_nanos: AtomicU64,
 }
 
@@ -56,7 +57,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// A call ended; its attempts are told once.
+    /// Counts a call that has ended, with its attempts.
     pub fn call(&self, history: &[Attempt]) {
         for (i, attempt) in history.iter().enumerate() {
             let place = i.min(ATTEMPTS - 1);
@@ -84,60 +85,60 @@ impl Calls {
         self.retries_per_call.observe(retries as f64);
     }
 
-    /// An answer came from the cache.
+    /// Counts an answer from the cache.
     pub fn cached(&self) {
         add(&self.cached, 1);
     }
 
-    /// A record shared the answer of an equal one.
+    /// Counts a record that shared the answer of an equal one.
     pub fn shared(&self) {
         add(&self.shared, 1);
     }
 
-    /// Answers from the cache, and answers shared with an equal record.
+    /// The number of answers from the cache, and of answers shared with an equal record.
     #[must_use]
     pub fn reused(&self) -> (u64, u64) {
         (get(&self.cached), get(&self.shared))
     }
 
-    /// Attempts with their number (1 for the first), how many were sent and how many answered.
-    /// The first is always there, later ones when they were needed.
+    /// Per attempt number (from 1): how many were sent and how many succeeded. The first is always
+    /// included, later ones if there were any.
     pub fn by_attempt(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
         let all = self.sent.iter().zip(&self.succeeded).enumerate();
         all.map(|(i, (sent, ok))| (i + 1, get(sent), get(ok))).filter(|(n, sent, _)| *n == 1 || *sent > 0)
     }
 
-    /// Responses by status; 0 is a network failure, and is always there.
+    /// Responses by status; 0 counts network failures and is always included.
     pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         let all = self.statuses.iter().enumerate().map(|(status, n)| (status as u16, get(n)));
         all.filter(|(_, n)| *n > 0).chain([(0, get(&self.no_status))])
     }
 
-    /// Attempts sent by calls that have ended.
+    /// The number of attempts of calls that have ended.
     #[must_use]
     pub fn attempts(&self) -> u64 {
         self.sent.iter().map(get).sum()
     }
 
-    /// Retries decided.
+    /// The number of retries.
     #[must_use]
     pub fn retries(&self) -> u64 {
         get(&self.retries)
     }
 
-    /// Throttled answers to calls that have ended.
+    /// The number of throttled responses to calls that have ended.
     #[must_use]
     pub fn throttled(&self) -> u64 {
         get(&self.throttled)
     }
 
-    /// Time in calls.
+    /// The time spent in attempts.
     #[must_use]
     pub fn in_calls(&self) -> Duration {
         Duration::from_nanos(get(&self.call_nanos))
     }
 
-    /// Seconds waited on purpose between attempts.
+    /// The time spent waiting between attempts, in seconds.
     #[must_use]
     pub fn in_backoff(&self) -> f64 {
         self.backoff_seconds.sum()

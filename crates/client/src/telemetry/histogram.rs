@@ -1,15 +1,15 @@
-//! A histogram with fixed bounds: counts per bucket, and the sum.
+//! A histogram with fixed bounds: a count per bucket, and the sum.
 
 use super::sample::SampleValue;
 use super::{add, get};
 use std::sync::atomic::AtomicU64;
 
-/// Counts per bucket; each bound is the upper end of one, the last bucket has none.
+/// Counts per bucket. Each bound is the upper limit of a bucket; the last bucket has none.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
     counts: Vec<AtomicU64>,
-    /// In millionths, so that it can be an atomic.
+    /// The sum in millionths, so that it can be an atomic integer.
     sum_millionths: AtomicU64,
 }
 
@@ -28,33 +28,33 @@ impl Histogram {
         add(&self.sum_millionths, (value * 1e6) as u64);
     }
 
-    /// The counts per bucket; the last has no upper end.
+    /// The counts per bucket; the last has no upper limit.
     pub fn counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.counts.iter().map(get)
     }
 
-    /// As a reading.
+    /// The histogram as the value of a sample.
     #[must_use]
     pub fn value(&self) -> SampleValue {
         let counts = self.counts.iter().map(get).collect();
         SampleValue::Histogram { ends: self.bounds.to_vec(), counts, sum: self.sum() }
     }
 
-    /// How many values.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().map(get).sum()
     }
 
-    /// Their sum.
+    /// The sum of the values.
     #[must_use]
     pub fn sum(&self) -> f64 {
         get(&self.sum_millionths) as f64 / 1e6
     }
 }
 
-/// The upper end of the bucket in which this share of the values lies; zero when there are none,
-/// the last end for what lies beyond it.
+/// The upper limit of the bucket that contains this quantile; zero if there are no values, the last
+/// limit for values beyond it.
 #[must_use]
 pub fn quantile(ends: &[f64], counts: &[u64], share: f64) -> f64 {
     let rank = (share * counts.iter().sum::<u64>() as f64).ceil() as u64;

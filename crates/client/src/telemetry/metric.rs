@@ -1,11 +1,11 @@
-//! Every metric that there is, in one table: its name, its kind, its unit, its labels and what it
-//! says.
+//! The table of all metrics: name, type, unit, labels and description.
 //!
-//! Whoever measures names a row of this table, and whoever reads (Prometheus, OTLP, the dashboard
-//! and the rules that `tidegate deploy` writes, the docs page) is written from it. So a panel
-//! cannot ask for a name that nobody measures. The names follow Prometheus: base units, `_total`
-//! at the end of what only grows. Labels are few and their values fewer; no URL, no address and no
-//! coordinate is ever one. The label `pipeline` stands on all and is not repeated here.
+//! Code that measures refers to a row of this table, and everything that reads metrics (Prometheus,
+//! OTLP, the dashboard and rules of `tidegate deploy`, the documentation) is generated from it. So
+//! a panel cannot query a metric that does not exist. Names follow the Prometheus conventions: base
+//! units, and the suffix `_total` for counters. Labels and their values are few; a label never
+//! contains a URL, an address or a coordinate. All metrics have the label `pipeline`, which is not
+//! repeated here.
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// The word of Prometheus.
+    /// The name of the type in Prometheus.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Its kind: counter, gauge or histogram.
     pub kind: MetricKind,
-    /// Its unit, as UCUM writes it: `s`, `By`, `1` for a share, `{record}` for things counted.
+    /// Its unit in UCUM notation: `s`, `By`, `1` for a fraction, `{record}` for a count.
     pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
@@ -49,7 +49,7 @@ macro_rules! metrics {
     ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $unit:literal $help:literal;)*) => {
         $(#[doc = $help] pub static $id: Metric =
             Metric { name: $name, kind: MetricKind::$kind, unit: $unit, labels: &[$($label),*], help: $help };)*
-        /// All of them, in the order in which they are shown.
+        /// All metrics, in the order in which they are shown.
         pub static ALL: &[&Metric] = &[$(&$id),*];
     };
 }
@@ -65,6 +65,7 @@ metrics! {
     RECORDS = Counter "tidegate_records_total" ["outcome"] "{record}" "Records ended, by outcome.";
     LAG = Gauge "tidegate_lag_records" [] "{record}" "Records read and not finished yet.";
     REUSED = Counter "tidegate_reused_total" ["host", "from"] "{record}" "Records answered without a call: from the cache, or by the response for an identical record.";
+    DELETED = Counter "tidegate_rows_deleted_total" [] "{row}" "Rows deleted or marked because the source no longer has their records.";
     COMMIT = Histogram "tidegate_commit_seconds" [] "s" "Time to commit a batch.";
     LAST_COMMIT = Gauge "tidegate_last_commit_timestamp_seconds" [] "s" "When the last batch was committed; 0 before the first.";
     STARTED = Gauge "tidegate_start_timestamp_seconds" [] "s" "When the run started.";
@@ -81,6 +82,10 @@ metrics! {
     LANE_RATE = Gauge "tidegate_lane_rate" ["host"] "{call}/s" "Calls per second that the lane has learned or was given; 0 if unknown.";
     LANE_IN_FLIGHT = Gauge "tidegate_lane_in_flight" ["host"] "{call}" "Calls in flight.";
     LANE_CAP = Gauge "tidegate_lane_in_flight_limit" ["host"] "{call}" "Maximum calls in flight.";
+    LANE_LIMIT = Gauge "tidegate_lane_limit" ["host", "kind"] "{lane}" "Lanes that believe in this kind of limit.";
+    LANE_BURST = Gauge "tidegate_lane_burst" ["host"] "{call}" "Calls that the server is believed to take at once after a pause; 0 if unknown.";
+    LANE_WINDOW = Gauge "tidegate_lane_window_seconds" ["host"] "s" "Length of the window of the limit; 0 if it is unknown or there is none.";
+    LANE_LIMIT_CHANGES = Counter "tidegate_lane_limit_changes_total" ["host"] "{change}" "How often lanes changed their mind about the kind of limit.";
     LANE_WAITING = Gauge "tidegate_lane_waiting" ["host"] "{call}" "Calls that wait for the lane.";
     LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Time until the server accepts the next call.";
     BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the current state of the breaker.";
@@ -138,7 +143,7 @@ mod tests {
         }
     }
 
-    /// The table in the docs is written from the one here when `TIDEGATE_BLESS` is set.
+    /// With `TIDEGATE_BLESS` set, the test writes the table into the documentation.
     #[test]
     fn the_docs_have_the_table() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/telemetry.md");

@@ -1,29 +1,30 @@
-//! What calls count, and how it is told: the counters, Prometheus' text, spans and OTLP.
+//! Metrics and traces of calls, and their export.
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`metric`] | the table of all metrics, those of a pipeline too |
-//! | [`calls`], [`histogram`] | the counters: atomics, no lock, no allocation |
-//! | [`mod@line`] | a service: its calls and its lanes |
-//! | [`sample`] | what a metric reads now, and Prometheus' text |
+//! | [`metric`] | the table of all metrics, including those of a pipeline |
+//! | [`calls`], [`histogram`] | the counters: atomics, no locks, no allocation |
+//! | [`service_metrics`] | the metrics of a service: its calls and its lanes |
+//! | [`sample`] | current values, and the Prometheus text format |
 //! | [`trace`] | spans of run, batch, call and attempt |
-//! | [`otlp`] | pushing both to a collector |
+//! | [`otlp`] | export of both to a collector |
 //!
-//! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. No URL and
-//! no coordinate is ever one.
+//! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. A label never
+//! contains a URL or a coordinate.
 
 pub mod calls;
 pub mod histogram;
-pub mod line;
+
 pub mod metric;
 pub mod otlp;
 pub mod sample;
+pub mod service_metrics;
 pub mod trace;
 
 pub use calls::Calls;
 pub use histogram::Histogram;
-pub use line::{HostState, ServiceMetrics, together};
 pub use sample::{Sample, SampleValue};
+pub use service_metrics::{HostState, LearnedLimit, ServiceMetrics, learned, together};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,9 @@
-//! What a metric reads now, and the text form that Prometheus reads.
+//! Current values of metrics, and the Prometheus text format.
 
 use super::metric::{ALL, Metric, MetricKind};
 use std::fmt::Write;
 
-/// One reading of one series.
+/// The current value of one time series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The metric.
@@ -46,7 +46,8 @@ impl Sample {
     }
 }
 
-/// Two services on one host read as one: what is counted adds up, of the rest the larger counts.
+/// Merges equal series, as of two services on one host: counters are added, of gauges the larger
+/// applies.
 #[must_use]
 pub fn merged(samples: Vec<Sample>) -> Vec<Sample> {
     let mut all: Vec<Sample> = Vec::with_capacity(samples.len());
@@ -72,10 +73,10 @@ pub fn merged(samples: Vec<Sample>) -> Vec<Sample> {
     all
 }
 
-/// What is read of one pipeline; without a name the label is left out.
+/// The samples of one pipeline; without a name the label is omitted.
 pub type Of<'a> = (Option<&'a str>, &'a [Sample]);
 
-/// The readings of one metric over all pipelines.
+/// The samples of one metric over all pipelines.
 pub(super) fn series<'a>(
     all: &'a [Of<'a>],
     metric: &'static Metric,
@@ -84,7 +85,7 @@ pub(super) fn series<'a>(
     all.iter().flat_map(each).filter(move |(_, sample)| std::ptr::eq(sample.metric, metric))
 }
 
-/// The text form, metric by metric in the order of the table.
+/// The Prometheus text format, in the order of the table.
 #[must_use]
 pub fn prometheus(all: &[Of<'_>]) -> String {
     let mut out = String::with_capacity(8192);

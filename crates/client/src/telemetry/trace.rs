@@ -1,12 +1,12 @@
 //! Spans: one per run, batch, call and attempt, in one trace per run.
 //!
 //! Spans are not opened and closed around the work. A call keeps its history anyway, so its spans
-//! are written down once, when it has ended, from that history: so what a trace says and what the
-//! counters say cannot differ, and a call pays for one push into a queue. The numbers of its spans
-//! are drawn before it begins, because the `traceparent` header carries them to the service.
+//! are created from it at its end. So traces agree with the counters, and a call pays for one push
+//! into a queue. The ids of its spans are generated before it starts, because the `traceparent`
+//! header sends them to the service.
 //!
-//! The queue is bounded. When it fills up, calls that were answered at once are left out first and
-//! counted; those that were retried or failed, which are what a person looks for, stay longest.
+//! The queue is bounded. When it fills up, calls that succeeded at once are dropped first, and
+//! counted; those that were retried or failed are kept longest.
 //!
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
@@ -22,13 +22,13 @@ use tidegate_core::hex::{hex, write_hex};
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
-/// The tracer of this process, if somebody wants traces.
+/// The tracer of this process, if one is installed.
 #[must_use]
 pub fn tracer() -> Option<&'static Tracer> {
     TRACER.get()
 }
 
-/// Begins to trace. Only the first one counts.
+/// Installs the tracer. Only the first call has an effect.
 pub fn install(tracer: Tracer) -> &'static Tracer {
     TRACER.get_or_init(|| tracer)
 }
@@ -37,18 +37,24 @@ pub fn install(tracer: Tracer) -> &'static Tracer {
 #[derive(Debug)]
 pub struct Tracer {
     trace: [u8; 16],
-    /// What a service is told, but for the span: it goes with every attempt.
+    /// The `traceparent` header of all attempts, without the span id.
     told: Traceparent,
-    /// The span that started this process, from `TRACEPARENT`.
+    /// The id of the span that started this process, from `TRACEPARENT`.
     parent: u64,
+    /// The span id of the run.
     root: u64,
+    /// The seed of the span ids.
     seed: u64,
+    /// The number of span ids generated.
     drawn: AtomicU64,
-    /// The batch under way; calls belong to it. 0 is none.
+    /// The span id of the current batch, the parent of new calls; 0 if there is none.
     batch: AtomicU64,
     queue: Mutex<Vec<TraceSpan>>,
+    /// The number of spans in the queue.
     queued: AtomicUsize,
+    /// The capacity of the queue, in spans.
     max: usize,
+    /// The number of spans dropped since the last drain.
     dropped: AtomicU64,
 }
 
@@ -112,47 +118,48 @@ impl CallSpan {
     }
 }
 
-/// The span ids of a call that has begun.
+/// The span ids of a call that has started.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSpanIds {
+    /// The span id of the call.
     id: u64,
+    /// The span id of its batch or of the run.
     parent: u64,
 }
 
-/// A batch that is under way.
+/// A batch that has started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchSpan {
+    /// The span id.
     id: u64,
+    /// Time of the start, in nanoseconds since 1970.
     began: u64,
 }
 
 tokio::task_local! {
-    /// The batch for which this task calls.
+    /// The span id of the batch that this task works for.
     static BATCH: u64;
 }
 
 impl BatchSpan {
-    /// Does something for a batch: its calls belong to it, whatever has begun meanwhile.
-    pub async fn within<F: Future>(batch: Option<BatchSpan>, work: F) -> F::Output {
-        match batch {
-            Some(batch) => BATCH.scope(batch.id, work).await,
-            None => work.await,
-        }
+    /// Runs `work` for this batch: its calls belong to it, even if another has started.
+    pub fn within<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        BATCH.scope(self.id, work)
     }
 }
 
-/// The header that tells a service its span.
+/// The value of the header `traceparent`.
 pub type Traceparent = [u8; 55];
 
-/// Nanoseconds since 1970.
+/// The current time, in nanoseconds since 1970.
 #[must_use]
 pub fn now_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
 impl Tracer {
-    /// A tracer with a queue of so many spans. `parent` is a `traceparent` to go on from; `chance`
-    /// decides the numbers.
+    /// A tracer with a queue of `max` spans. `parent` is a `traceparent` to continue; `chance`
+    /// determines the ids.
     #[must_use]
     pub fn new(parent: Option<&str>, chance: [u8; 24], max: usize) -> Tracer {
         let (mut trace, mut seed) = ([0; 16], [0; 8]);
@@ -162,7 +169,7 @@ impl Tracer {
         if let Some((known, span)) = parent.and_then(read_parent) {
             (trace, from) = (known, span);
         }
-        // All zeros are no trace.
+        // A trace id of all zeros is invalid.
         trace[0] |= u8::from(trace == [0; 16]);
         let seed = u64::from_le_bytes(seed);
         let mut told = *b"00-________________________________-________________-01";
@@ -182,7 +189,7 @@ impl Tracer {
         }
     }
 
-    /// The trace's number.
+    /// The trace id.
     #[must_use]
     pub fn trace(&self) -> [u8; 16] {
         self.trace
@@ -194,7 +201,7 @@ impl Tracer {
         hex(&self.trace)
     }
 
-    /// The span of the run, and that of which it is a part (0 for none).
+    /// The span ids of the run and of its parent (0 for none).
     #[must_use]
     pub fn root(&self) -> (u64, u64) {
         (self.root, self.parent)
@@ -204,14 +211,14 @@ impl Tracer {
         mix(self.seed.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// A call begins.
+    /// Starts a call.
     #[must_use]
     pub fn call(&self) -> CallSpanIds {
         let batch = BATCH.try_with(|id| *id).unwrap_or_else(|_| self.batch.load(Ordering::Relaxed));
         CallSpanIds { id: self.draw(), parent: if batch == 0 { self.root } else { batch } }
     }
 
-    /// What tells a service to which span this attempt belongs.
+    /// The `traceparent` header of an attempt.
     #[must_use]
     pub fn traceparent(&self, call: CallSpanIds, attempt: u32) -> Traceparent {
         let mut told = self.told;
@@ -219,7 +226,7 @@ impl Tracer {
         told
     }
 
-    /// A call has ended.
+    /// Records a call that has ended.
     pub fn called<T>(
         &self,
         begun: CallSpanIds,
@@ -250,7 +257,7 @@ impl Tracer {
         self.push(TraceSpan::Call(Box::new(span)));
     }
 
-    /// A batch begins: calls of no other batch belong to it until the next one does.
+    /// Starts a batch: new calls belong to it until the next batch starts.
     #[must_use]
     pub fn batch(&self) -> BatchSpan {
         let id = self.draw();
@@ -258,19 +265,19 @@ impl Tracer {
         BatchSpan { id, began: now_nanos() }
     }
 
-    /// A batch is committed.
+    /// Records a batch that was committed.
     pub fn committed(&self, batch: BatchSpan, records: u64, dead: u64) {
         self.push(TraceSpan::Batch { id: batch.id, at: (batch.began, now_nanos()), records, dead });
     }
 
-    /// Rows were written that no batch of calls was for.
+    /// Records rows that were written without a batch of calls.
     pub fn written(&self, took: Duration, records: u64) {
         let now = now_nanos();
         let at = (now.saturating_sub(nanos(took)), now);
         self.push(TraceSpan::Batch { id: self.draw(), at, records, dead: 0 });
     }
 
-    /// The run has ended.
+    /// Records the end of the run.
     pub fn ended(&self, began: u64, outcome: &str, failed: bool) {
         self.push(TraceSpan::Run { at: (began, now_nanos()), outcome: outcome.to_owned(), failed });
     }
@@ -281,7 +288,7 @@ impl Tracer {
         self.queued.store(queue.len(), Ordering::Relaxed);
     }
 
-    /// Takes what has ended so far, and how many spans were left out.
+    /// Takes the finished spans, and the number of dropped ones.
     pub fn drain(&self) -> (Vec<TraceSpan>, u64) {
         let spans = std::mem::take(&mut *self.lock());
         self.queued.store(0, Ordering::Relaxed);
@@ -293,13 +300,13 @@ impl Tracer {
     }
 }
 
-/// The number of an attempt's span.
+/// The span id of an attempt.
 #[must_use]
 pub fn attempt_id(call: u64, attempt: u32) -> u64 {
     mix(call ^ (u64::from(attempt) << 32))
 }
 
-/// Spreads a number over all bits; never zero, which is no span.
+/// Mixes the bits of a number; never zero, which is not a valid span id.
 fn mix(n: u64) -> u64 {
     let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -322,7 +329,7 @@ fn word(method: &http::Method) -> &'static str {
     }
 }
 
-/// The trace and the span of a `traceparent`.
+/// The trace id and span id of a `traceparent`.
 fn read_parent(text: &str) -> Option<([u8; 16], u64)> {
     let mut parts = text.trim().split('-');
     let (version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);

@@ -1,10 +1,10 @@
-//! Alerts: when a person should look, decided from readings in a sliding window.
+//! Alerts: conditions that need attention, evaluated over a sliding window.
 //!
-//! A driver hands over what was counted since the start, every second or so; this module keeps as
-//! many readings as the window needs, takes differences, and says which of nine conditions hold
-//! and which have just begun or ended. The same conditions, with the same thresholds, are shipped
-//! as rules for Prometheus. Few calls prove nothing: below [`AlertLimits::calls_min`] in the window, the
-//! conditions about calls are silent.
+//! About once a second a driver passes its counters since the start. This module keeps the readings
+//! of the window, computes differences, and reports which of nine conditions have started or
+//! stopped. The same conditions with the same thresholds ship as Prometheus rules. With fewer than
+//! [`AlertLimits::calls_min`] calls in the window, the conditions about calls never hold, because
+//! the sample is too small.
 
 mod window;
 
@@ -18,34 +18,34 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use window::ReadingWindow;
 
-/// Buckets of retries per call that a reading carries, at most.
+/// The maximum number of buckets in the histogram of retries per call.
 pub const BUCKETS: usize = 12;
 
-/// The nine conditions.
+/// One of the nine conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alert {
-    /// Too many of the calls are retries.
+    /// The share of retries among the attempts is too high.
     RetryRatio,
-    /// Too few calls are answered at the first attempt.
+    /// Too few first attempts get an answer.
     FirstAttemptSuccess,
-    /// One call in a hundred uses up its retries.
+    /// At least 1 % of the calls exhaust their retries.
     RetriesAtBound,
-    /// Too much of the time goes into waiting between attempts.
+    /// Too much time is spent in backoff between attempts.
     BackoffShare,
-    /// The store of dead letters fills up.
+    /// The store of dead letters is nearly full.
     LettersFull,
-    /// A dead letter has waited too long.
+    /// The oldest open dead letter is too old.
     LetterAge,
     /// A breaker is open.
     BreakerOpen,
-    /// The share of nulls comes near its limit.
+    /// The share of nulls is close to its limit.
     NullRate,
-    /// Refusals (503) have come up, and they are not timeouts behind the service (504).
+    /// Many responses are 503 (the service is overloaded) and few are 504 (a backend is slow).
     Spike503,
 }
 
 impl Alert {
-    /// All of them.
+    /// All alerts.
     pub const ALL: [Alert; 9] = [
         Alert::RetryRatio,
         Alert::FirstAttemptSuccess,
@@ -58,7 +58,7 @@ impl Alert {
         Alert::Spike503,
     ];
 
-    /// The name, in manifests, logs and metrics.
+    /// The name in manifests, logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Alert {
         }
     }
 
-    /// What to do about it.
+    /// The recommended action.
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
@@ -99,29 +99,30 @@ impl Alert {
     }
 }
 
-/// Where the conditions begin.
+/// The thresholds of the alerts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlertLimits {
-    /// Length of the sliding window in which calls are counted.
+    /// The length of the sliding window in which calls are counted.
     pub window: Duration,
-    /// Calls that the window must hold before shares of them mean anything.
+    /// The minimum number of attempts in the window for the conditions about calls.
     pub calls_min: u64,
-    /// Retries per call sent, above which [`Alert::RetryRatio`] holds.
+    /// [`Alert::RetryRatio`] holds if the share (0 to 1) of retries among the attempts is above this.
     pub retry_ratio: f64,
-    /// The share of first attempts answered, below which [`Alert::FirstAttemptSuccess`] holds.
+    /// [`Alert::FirstAttemptSuccess`] holds if the share (0 to 1) of answered first attempts is
+    /// below this.
     pub first_attempt_success: f64,
-    /// The share of the time in backoff, above which [`Alert::BackoffShare`] holds.
+    /// [`Alert::BackoffShare`] holds if the share (0 to 1) of time in backoff is above this.
     pub backoff_share: f64,
-    /// The share of the letters' capacity, from which on [`Alert::LettersFull`] holds.
+    /// [`Alert::LettersFull`] holds if this share (0 to 1) of the capacity is used.
     pub letters_full: f64,
-    /// The age of the oldest open letter, above which [`Alert::LetterAge`] holds.
+    /// [`Alert::LetterAge`] holds if the oldest open letter is older than this.
     pub letter_age: Duration,
-    /// The share of the limit on nulls, from which on [`Alert::NullRate`] holds.
+    /// [`Alert::NullRate`] holds if the nulls reach this share (0 to 1) of their limit.
     pub null_rate: f64,
-    /// The share of the responses that are 503, from which on [`Alert::Spike503`] holds if there
-    /// are [`AlertLimits::spike_factor`] times as many as 504.
+    /// [`Alert::Spike503`] holds if the share (0 to 1) of responses with status 503 reaches this and
+    /// there are more than [`AlertLimits::spike_factor`] times as many as with 504.
     pub spike_503: f64,
-    /// How many 503 there must be for each 504.
+    /// The ratio of 503 to 504 responses that must be exceeded.
     pub spike_factor: f64,
 }
 
@@ -142,49 +143,49 @@ impl Default for AlertLimits {
     }
 }
 
-/// What was counted, since the start unless said otherwise.
+/// The counters of a run, since its start unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AlertReading {
-    /// Attempts sent.
+    /// The number of attempts sent.
     pub attempts: u64,
-    /// Of those, first ones.
+    /// The number of first attempts sent.
     pub first_sent: u64,
-    /// First ones that were answered.
+    /// The number of first attempts that got an answer.
     pub first_answered: u64,
-    /// Retries.
+    /// The number of retries sent.
     pub retries: u64,
-    /// Calls by their retries: the upper ends of the buckets are the driver's.
+    /// The number of calls by their retries. The driver defines the upper bounds of the buckets.
     pub by_retries: [u64; BUCKETS],
-    /// The first bucket in which calls have used up their retries; none if it is not known.
+    /// The first bucket of calls that have exhausted their retries; `None` if it is not known.
     pub bound_bucket: Option<usize>,
     /// Time spent in calls, in seconds.
     pub call_seconds: f64,
     /// Time spent in backoff between attempts, in seconds.
     pub backoff_seconds: f64,
-    /// Responses.
+    /// The number of responses.
     pub responses: u64,
-    /// Of those, 503.
+    /// The number of responses with status 503.
     pub status_503: u64,
-    /// Of those, 504.
+    /// The number of responses with status 504.
     pub status_504: u64,
-    /// How full the store of letters is now; none if there is none.
+    /// The used share (0 to 1) of the capacity of the dead letter store, now; `None` without a store.
     pub letters_full: Option<f64>,
-    /// How old its oldest open letter is now.
+    /// The age of the oldest open letter, now.
     pub letter_age: Option<Duration>,
     /// Whether a breaker is open now.
     pub breaker_open: bool,
-    /// The share of nulls over its limit now, the worst of all gates.
+    /// The share of nulls divided by its limit, now; the highest of all gates.
     pub null_share: Option<f64>,
 }
 
-/// An alert that has begun or ended.
+/// An alert that has started or stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertChange {
-    /// Which.
+    /// The alert.
     pub alert: Alert,
-    /// Whether it has begun.
+    /// Whether it has started.
     pub firing: bool,
-    /// What was read, in words, with the limit.
+    /// The measured value and its threshold, as a sentence.
     pub said: String,
 }
 
@@ -193,18 +194,18 @@ pub struct AlertChange {
 pub struct Alerts {
     limits: AlertLimits,
     window: ReadingWindow,
-    /// Whether each of [`Alert::ALL`] fires.
+    /// Whether each alert of [`Alert::ALL`] fires.
     firing: [bool; 9],
 }
 
 impl Alerts {
-    /// Nothing has been read yet.
+    /// Creates alerts without readings; none fires.
     #[must_use]
     pub fn new(limits: AlertLimits) -> Alerts {
         Alerts { limits, window: ReadingWindow::new(limits.window), firing: [false; 9] }
     }
 
-    /// Takes a reading in: what has begun, and what has ended.
+    /// Adds a reading and returns the alerts that have started or stopped.
     pub fn look(&mut self, now: Mono, reading: AlertReading) -> Vec<AlertChange> {
         let since = self.window.push(now, reading);
         let mut changes = Vec::new();
@@ -218,7 +219,7 @@ impl Alerts {
         changes
     }
 
-    /// Which alerts fire now.
+    /// Every alert, and whether it fires now.
     pub fn firing(&self) -> impl Iterator<Item = (Alert, bool)> + '_ {
         Alert::ALL.into_iter().zip(self.firing.iter().copied())
     }
@@ -228,7 +229,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Whether a condition holds, and what was read. `since` is what the window holds.
+/// Returns whether a condition holds, and the measured value as a sentence. `since` has the counts
+/// of the window.
 fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertReading) -> (bool, String) {
     let enough = since.attempts >= limits.calls_min;
     let percent = |share: f64| format!("{:.1} %", share * 100.0);

@@ -77,7 +77,7 @@ fn what_is_past_is_forgotten_after_a_window() {
     let began = alerts.look(at(1), bad);
     assert_eq!(began.len(), 1);
     assert_eq!(began[0].said, "50.0 % of the calls are retries, the limit is 15.0 %".to_string());
-    // 4,000 good calls later the share is still 500 of 5,000, and below the limit.
+    // Then two calls per second without a retry: the share stays above the limit for a window.
     let mut changes = Vec::new();
     for second in 2..=400 {
         let more = calm(1000 + second * 2);
@@ -88,7 +88,7 @@ fn what_is_past_is_forgotten_after_a_window() {
                 .map(|c| (second, c.firing)),
         );
     }
-    // A window after the bad second, no retry is in it any more.
+    // One window after the retries, none of them is in the window.
     assert_eq!(changes.len(), 1);
     assert!((300..=312).contains(&changes[0].0) && !changes[0].1, "{changes:?}");
     assert!(alerts.firing().all(|(_, firing)| !firing));

@@ -1,19 +1,19 @@
-//! Counters over a sliding window, from readings of counters since the start.
+//! Counters over a sliding window, computed from cumulative counters.
 //!
-//! Readings are thinned to a few dozen per window, so that memory does not depend on how often
-//! they are taken.
+//! About [`STEPS`] readings are stored per window, so memory does not depend on how often readings
+//! are taken.
 
 use super::{AlertReading, BUCKETS};
 use crate::time::Mono;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-/// Readings remembered per window.
+/// The number of readings stored per window.
 const STEPS: u32 = 30;
 
 #[derive(Clone, Debug)]
 pub(super) struct ReadingWindow {
-    /// Length of the window.
+    /// The length of the window.
     span: Duration,
     /// Readings with their times, oldest first.
     readings: VecDeque<(Mono, AlertReading)>,
@@ -24,10 +24,10 @@ impl ReadingWindow {
         ReadingWindow { span, readings: VecDeque::new() }
     }
 
-    /// Takes a reading in; what was counted within the window up to it. While the run is younger
-    /// than the window, that is all of it.
+    /// Adds a reading and returns the counts within the window before it. While the run is shorter
+    /// than the window, these are the counts since the start.
     pub(super) fn push(&mut self, now: Mono, reading: AlertReading) -> AlertReading {
-        // The newest of those that are a whole window old stays: the difference starts there.
+        // Keep the newest reading that is at least a window old: the difference starts there.
         let old = now.saturating_sub(self.span);
         if now.nanos() > crate::time::nanos(self.span) {
             while self.readings.get(1).is_some_and(|(at, _)| *at <= old) {
@@ -46,7 +46,7 @@ impl ReadingWindow {
     }
 }
 
-/// What was counted between two readings.
+/// The counts between two readings.
 fn difference(to: &AlertReading, from: &AlertReading) -> AlertReading {
     let mut by_retries = [0; BUCKETS];
     for (out, (a, b)) in by_retries.iter_mut().zip(to.by_retries.iter().zip(&from.by_retries)) {

@@ -1,10 +1,10 @@
-//! Dates: the three forms of RFC 9110, and ISO 8601 because services send it too.
+//! Dates: the three formats of RFC 9110, and ISO 8601 because services send it too.
 //!
-//! The HTTP forms are read word by word, not column by column: a word is a weekday, a month, a
-//! time, a zone or a number, and the first number is the day. That one reader covers IMF-fixdate,
-//! RFC 850 and asctime, and the small sins (a missing weekday, one blank too many) that a
-//! strict one would answer with an early retry. A weekday that contradicts the date is believed
-//! less than the date. Years beyond 9999 are far away, not an error.
+//! The HTTP formats are parsed by token and not by column: a token is a weekday, a month, a time, a
+//! zone or a number, and the first number is the day. One parser covers IMF-fixdate, RFC 850 and
+//! asctime, and small deviations such as a missing weekday or an extra space; a strict parser would
+//! reject these and cause an early retry. A weekday that contradicts the date is ignored. Years
+//! after 9999 are valid.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,11 +17,11 @@ const DAY_MS: i64 = 86_400_000;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-/// No year is later than this one, so that milliseconds fit.
+/// Later years are clamped to this one, so that milliseconds fit in an `i64`.
 const LAST_YEAR: i64 = 1_000_000;
 
-/// A date in any of the forms. `now` settles two-digit years: the latest year with these digits
-/// that is not more than fifty years ahead.
+/// Parses a date in any of the formats. A two-digit year is the latest year with these digits that
+/// is at most fifty years after `now`.
 #[must_use]
 pub fn parse(text: &[u8], now: Wall) -> Option<Wall> {
     let text = trim(text);
@@ -31,7 +31,7 @@ pub fn parse(text: &[u8], now: Wall) -> Option<Wall> {
     if text.get(4) == Some(&b'-') { iso(text) } else { http(text, now) }
 }
 
-/// Whether the text is the name of a weekday and nothing else.
+/// Whether the text is exactly the name of a weekday.
 pub(super) fn is_weekday(text: &[u8]) -> bool {
     WEEKDAYS.iter().any(|day| {
         let day = day.as_bytes();
@@ -39,7 +39,7 @@ pub(super) fn is_weekday(text: &[u8]) -> bool {
     })
 }
 
-/// The date as RFC 9110 wants it written, in whole seconds, rounded down.
+/// Formats a date as the IMF-fixdate of RFC 9110, in whole seconds, rounded down.
 #[must_use]
 pub fn imf_fixdate(wall: Wall) -> String {
     let seconds = wall.millis().div_euclid(1000);
@@ -58,8 +58,8 @@ pub fn imf_fixdate(wall: Wall) -> String {
     )
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` column by column: nearly every response has one, so it is read
-/// eight times as fast as word by word. Anything unusual is left to the readers of words.
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT` by column. Nearly every response has one, and this is
+/// eight times as fast as parsing by token. `None` for any other text.
 fn fixed(text: &[u8; 29]) -> Option<Wall> {
     let &[
         _,
@@ -159,7 +159,7 @@ fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     }
 }
 
-/// `hh:mm:ss` in milliseconds of the day.
+/// Parses `hh:mm:ss` into milliseconds since midnight.
 fn clock(text: &[u8]) -> Option<i64> {
     let mut parts = text.split(|&b| b == b':');
     let mut next = |most: u64| {
@@ -174,7 +174,7 @@ fn clock(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// `2026-11-15T05:00:00.25+01:00`; a blank may stand for the T, and no zone means UTC.
+/// Parses `2026-11-15T05:00:00.25+01:00`; a space may replace the T, and UTC is the default zone.
 fn iso(text: &[u8]) -> Option<Wall> {
     let number = |from: usize, to: usize| {
         let digits = text.get(from..to).filter(|d| d.iter().all(u8::is_ascii_digit))?;

@@ -1,8 +1,8 @@
-//! The value of each header, and [`read`], which goes over all of them.
+//! Header values, and [`read`], which parses all headers of a response.
 //!
-//! Two steps, because a date can only be understood once the Date header is known and that may
-//! come last: the first goes once over all headers by name, the second reads the values of the
-//! few that matter. A response without any costs no allocation.
+//! There are two passes, because dates are relative to the Date header, which may come last. The
+//! first finds the relevant headers by name, the second parses their values. A response without any
+//! needs no allocation.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -14,8 +14,8 @@ use super::span::{CoarseDuration, MILLISECOND, SECOND, duration, number, trim};
 use super::{HintProfile, Hints, TimeUnit, date};
 use crate::time::Wall;
 
-/// Reads the headers of one response, received at `wall`. Names in any case, values any bytes;
-/// a map of headers from the `http` crate iterates in just this form.
+/// Parses the headers of one response, received at `wall`. Names are case-insensitive, values are any
+/// bytes. The `HeaderMap` of the `http` crate iterates in this form.
 ///
 /// ```
 /// use tidegate_core::{Wall, hint};
@@ -40,7 +40,7 @@ where
     for (name, value) in headers {
         match classify(name.as_ref(), profile) {
             None => {}
-            // Of two Dates the earlier: it makes every wait the longer.
+            // The earlier of two Dates applies, because it makes every wait longer.
             Some(HeaderName::Date) => match date::parse(value.as_ref(), wall) {
                 Some(moment) => server = both(server, Some(moment), Wall::min),
                 None => hints.malformed = hints.malformed.saturating_add(1),
@@ -75,24 +75,24 @@ where
     hints
 }
 
-/// The server's clock as well as we know it.
+/// The best estimate of the server's clock.
 #[derive(Clone, Copy)]
 struct ServerClock {
-    /// The server's time when it answered.
+    /// The server's time of the response.
     now: Wall,
-    /// Whether `now` is the Date header, in whole seconds, and not our own clock.
+    /// Whether `now` is the Date header, in whole seconds, and not the local clock.
     dated: bool,
 }
 
 impl ServerClock {
-    /// The wait until a moment; zero if it is past.
+    /// The wait until a time; zero if it has passed.
     fn until(self, moment: Wall, step_ms: u64) -> CoarseDuration {
         let ms = u64::try_from(moment.millis_since(self.now)).unwrap_or(0);
         CoarseDuration { ms, step_ms: step_ms.saturating_add(if self.dated { 1000 } else { 0 }) }
     }
 }
 
-/// The latest of the list. False if any member was not understood.
+/// Raises `latest` to the longest wait of the list. Returns false if a member could not be parsed.
 fn retry_after(value: &[u8], unit: TimeUnit, clock: ServerClock, latest: &mut Option<Duration>) -> bool {
     let bare = match unit {
         TimeUnit::Seconds => SECOND,
@@ -100,7 +100,7 @@ fn retry_after(value: &[u8], unit: TimeUnit, clock: ServerClock, latest: &mut Op
     };
     let (mut good, mut any) = (true, false);
     for member in value.split(|&b| b == b',').map(trim) {
-        // The comma of an HTTP date divides the weekday from the rest.
+        // The comma of an HTTP date separates the weekday from the rest.
         if date::is_weekday(member) {
             continue;
         }
@@ -113,11 +113,11 @@ fn retry_after(value: &[u8], unit: TimeUnit, clock: ServerClock, latest: &mut Op
     good && any
 }
 
-/// A reset: epoch or delta by its size, or a duration, or a date.
+/// Parses a reset: an epoch or a delta, depending on its size, a duration, or a date.
 fn reset(text: &[u8], clock: ServerClock) -> Option<Reset> {
     let span = match number(text) {
-        // Below are 31 years as a delta, above is September 2001 as an epoch; then milliseconds,
-        // microseconds and nanoseconds of 1973 and later.
+        // Less than 10^9 is a delta of up to 31 years; from there on an epoch after September 2001 in
+        // seconds, then epochs after 1973 in milliseconds, microseconds and nanoseconds.
         Some(n) => match n.whole {
             0..1_000_000_000 => n.of(SECOND),
             1_000_000_000..100_000_000_000 => {
@@ -160,12 +160,12 @@ pub(super) fn window(ms: u64) -> Option<Duration> {
     (ms > 0).then_some(Duration::from_millis(ms))
 }
 
-/// A count of calls; a fraction of a call is none.
+/// Parses a number of calls; a fraction is dropped.
 pub(super) fn count(text: &[u8]) -> Option<u64> {
     number(trim(text)).map(|n| n.whole)
 }
 
-/// The least of the list, as a proxy joins repeated headers. Less than nothing left is nothing.
+/// The minimum of the list, because proxies join repeated headers. A negative number counts as 0.
 fn least(value: &[u8]) -> Option<u64> {
     value.split(|&b| b == b',').map(trim).try_fold(u64::MAX, |least, text| {
         Some(least.min(match text.strip_prefix(b"-") {
@@ -175,7 +175,7 @@ fn least(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// The latest of the list, unless the value as a whole is a date.
+/// The latest reset of the list, unless the whole value is one reset, such as a date with a comma.
 fn latest(value: &[u8], reset: impl Fn(&[u8]) -> Option<Reset>) -> Option<Reset> {
     reset(trim(value)).or_else(|| {
         value
@@ -185,7 +185,7 @@ fn latest(value: &[u8], reset: impl Fn(&[u8]) -> Option<Reset>) -> Option<Reset>
     })
 }
 
-/// `usage=97;max=10000`.
+/// Parses `usage=97;max=10000`.
 fn esri(value: &[u8]) -> Option<QuotaPart> {
     let mut part = QuotaPart::default();
     for pair in value.split(|&b| b == b';').map(trim) {

@@ -1,13 +1,13 @@
-//! The IETF's rate-limit fields, in the three shapes that are alive.
+//! The IETF rate-limit fields, in the three formats in use.
 //!
-//! | draft | shape |
+//! | draft | format |
 //! |---|---|
 //! | current | `RateLimit: "burst";r=50;t=30` with `RateLimit-Policy: "burst";q=100;w=60` |
 //! | older | `RateLimit: limit=20, remaining=19, reset=1` with `RateLimit-Policy: 20;w=1, 4000;w=1800` |
 //! | oldest | `RateLimit-Limit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset` |
 //!
-//! In the older ones only the number connects a policy with its counter; `quota` folds the two
-//! when their limits agree. A reset never promises a full refill, so nothing here infers one.
+//! In the older drafts only the limit relates a policy to its counter; `quota` merges the two if
+//! their limits are equal. A reset does not guarantee a full refill, so none is inferred.
 
 use super::field::{count, window};
 use super::name::{HeaderFamily, QuotaScope};
@@ -15,7 +15,7 @@ use super::quota::{QuotaKey, QuotaPart, QuotaParts, both, push};
 use super::sf::{self, Bare, Malformed, StructuredItem};
 use super::span::{CoarseDuration, trim};
 
-/// `100`, and with the policies that an older draft puts behind it, `100, 100;w=60`.
+/// Parses `100`, or with the policies of an older draft `100, 100;w=60`.
 pub(super) fn limit<'a>(
     value: &'a [u8],
     family: HeaderFamily,
@@ -44,9 +44,9 @@ pub(super) fn limit<'a>(
     })
 }
 
-/// Reads a structured field. If its grammar fails anywhere, nothing of it counts; a member that
-/// is well-formed but makes no sense (`read` answers false) is left out alone. An empty field
-/// says nothing.
+/// Parses a structured field and returns whether all of it is valid. After a syntax error the whole
+/// field is ignored. A member that is well-formed but has no valid meaning (`read` returns false) is
+/// ignored alone. An empty field is invalid.
 fn whole_field<'a>(
     value: &'a [u8],
     parts: &mut QuotaParts<'a>,
@@ -60,7 +60,7 @@ fn whole_field<'a>(
     good == Ok(true) && parts.len() > before
 }
 
-/// `"burst";r=50;t=30`, or of an older draft `limit=20, remaining=19, reset=1`.
+/// Parses `"burst";r=50;t=30`, or of an older draft `limit=20, remaining=19, reset=1`.
 pub(super) fn rate_limit<'a>(value: &'a [u8], parts: &mut QuotaParts<'a>) -> bool {
     whole_field(value, parts, rate_limits)
 }
@@ -109,7 +109,7 @@ fn older_rate_limit(value: &[u8], parts: &mut QuotaParts<'_>) -> Result<bool, Ma
     Ok(push(parts, HeaderFamily::RateLimit, QuotaScope::Whole, Some(part)))
 }
 
-/// `"burst";q=100;w=60`, or of an older draft `100;w=60`.
+/// Parses `"burst";q=100;w=60`, or of an older draft `100;w=60`.
 pub(super) fn policies<'a>(value: &'a [u8], parts: &mut QuotaParts<'a>) -> bool {
     whole_field(value, parts, |value, parts| {
         let mut good = true;

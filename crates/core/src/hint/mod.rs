@@ -1,30 +1,30 @@
-//! What a response says about when to come again and how much is left.
+//! Parses retry and rate-limit headers.
 //!
-//! Services tell their limits in a dozen dialects, and half of the servers bend the one they
-//! speak: Retry-After as `1.5`, as `1m0s`, as two headers at once, in milliseconds; a reset that
-//! is an epoch here and a delta there; dates from a clock that is an hour off. [`read`] turns
-//! whatever came into one [`Hints`]. Four rules decide every doubtful case:
+//! Services announce their limits in a dozen header formats, and many servers deviate from them:
+//! Retry-After as `1.5`, as `1m0s`, as two headers, in milliseconds; a reset as an epoch or as a
+//! delta; dates from a clock that is an hour off. [`read`] turns any headers into one [`Hints`].
+//! Four rules decide the ambiguous cases:
 //!
-//! 1. *Never earlier than any well-formed header asks.* Fractions are rounded up, of several
-//!    waits the latest holds, numbers too large saturate, of two counters the lower holds.
-//! 2. *Malformed is ignored and counted*, never an error. A broken hint must not kill a request,
-//!    nor hide the good hint beside it.
-//! 3. *The order of the headers means nothing*, because proxies reorder them.
-//! 4. *Dates are read on the server's clock*: a target minus the Date header of the same response
-//!    is right however wrong either clock is. Only without a Date does the local clock count.
+//! 1. *Never earlier than any well-formed header asks.* Fractions are rounded up, the longest of
+//!    several waits applies, numbers that are too large saturate, the lower of two counters applies.
+//! 2. *Malformed headers are ignored and counted*, never an error. A malformed hint must not fail a
+//!    request or hide a valid hint next to it.
+//! 3. *The order of the headers is irrelevant*, because proxies reorder them.
+//! 4. *Dates are relative to the server's clock*: a date minus the Date header of the same response
+//!    is correct even if either clock is wrong. The local clock is used only without a Date.
 //!
-//! Hints are reported truthfully: `Retry-After: 0` is zero here. That a client should still back
-//! off a little is policy, and the call applies it.
+//! Hints are reported as sent: `Retry-After: 0` is zero here. The minimum delay of a client is
+//! policy, and the call applies it.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `name` | which header it is |
+//! | `name` | header names |
 //! | `span` | numbers and durations |
-//! | [`date`] | the three HTTP dates and ISO 8601 |
+//! | [`date`] | the three HTTP date formats and ISO 8601 |
 //! | [`sf`] | structured fields, RFC 9651 |
-//! | `field` | the value of each header |
+//! | `field` | header values |
 //! | `ietf` | the RateLimit fields, current and older |
-//! | `quota` | many partial statements to at most four quotas |
+//! | `quota` | merges partial statements into at most four quotas |
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -40,42 +40,43 @@ mod span;
 
 pub use field::read;
 
-/// One quota of the server as its headers told it.
+/// One quota of the server, from its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quota {
-    /// Calls allowed per window.
+    /// The number of calls allowed per window.
     pub limit: Option<u64>,
-    /// Length of the window.
+    /// The length of the window.
     pub window: Option<Duration>,
-    /// Calls left now.
+    /// The number of calls left now.
     pub remaining: Option<u64>,
-    /// Time from the receipt of the response until the quota is restored (for a bucket: until it
-    /// is whole or until the next token, servers differ; never assume a full refill).
+    /// The time from the receipt of the response until the quota is restored. For a token bucket,
+    /// some servers send the time until it is full and some the time until the next token, so a full
+    /// refill must not be assumed.
     pub reset: Option<Duration>,
-    /// The resolution of `reset`: the true value lies in `(reset - reset_step, reset]`. It is one second
-    /// for a header in whole seconds, and two for an epoch less a Date.
+    /// The resolution of `reset`: the true value is in `(reset - reset_step, reset]`. One second for
+    /// a header in whole seconds, two for an epoch minus a Date.
     pub reset_step: Duration,
 }
 
-/// Everything that one response's headers said.
+/// The hints in the headers of one response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hints {
-    /// The wait after the receipt that the server asks for (Retry-After and its kin; the longest of
-    /// several).
+    /// The wait that the server asks for, from the receipt of the response: Retry-After and its
+    /// variants, the longest of several.
     pub retry_after: Option<Duration>,
-    /// Up to four quotas, the most restrictive ones, the tightest first.
+    /// Up to four quotas, the most restrictive first.
     pub quotas: [Option<Quota>; 4],
-    /// Server clock minus ours in milliseconds, from the Date header.
+    /// The server clock minus the local clock in milliseconds, from the Date header.
     pub clock_offset_ms: Option<i64>,
-    /// Headers that were recognised by name and could not be understood, wholly or in part.
+    /// The number of headers with a known name whose value could not be parsed, wholly or in part.
     pub malformed: u32,
 }
 
 impl Hints {
-    /// How long a throttled call is asked to wait: Retry-After before anything else; without it
-    /// the longest reset of the quotas that are spent; and if no quota says what is left, the
-    /// longest reset. Only for an answer that *was* a throttle: on a success the same headers
-    /// describe the pace, and pace is not retry.
+    /// The wait that a throttled call is asked for: Retry-After; without it the longest reset of the
+    /// exhausted quotas; without those the longest reset of the quotas that do not state what is
+    /// left. Only for a response that *was* a throttle: on a success the same headers describe the
+    /// rate and ask for no wait.
     #[must_use]
     pub fn throttle_wait(&self) -> Option<Duration> {
         let longest = |spent: Option<u64>| {
@@ -85,43 +86,43 @@ impl Hints {
     }
 }
 
-/// The unit of a number that names none.
+/// The unit of a number without a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// As RFC 9110 has it.
+    /// Seconds, as in RFC 9110.
     #[default]
     Seconds,
-    /// As Sentinel Hub sends it.
+    /// Milliseconds, as Sentinel Hub sends them.
     Milliseconds,
 }
 
-/// What a header that only this provider sends means.
+/// The meaning of a provider-specific header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// A wait; a bare number counts in this unit.
+    /// A wait; a number without a unit is in this unit.
     RetryAfter(TimeUnit),
-    /// Calls allowed per window.
+    /// The number of calls allowed per window.
     Limit,
-    /// Calls left.
+    /// The number of calls left.
     Remaining,
-    /// Calls made in this window.
+    /// The number of calls made in this window.
     Used,
-    /// When the quota is restored: epoch, delta, duration or date.
+    /// The time when the quota is restored: epoch, delta, duration or date.
     Reset,
-    /// Length of the window.
+    /// The length of the window.
     Window,
-    /// Nothing. For a header that this provider sends and that lies.
+    /// None: the header is ignored, because this provider sends wrong values in it.
     Nothing,
 }
 
-/// How one provider bends the dialects.
+/// The deviations of one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintProfile {
-    /// The unit of a bare number in Retry-After.
+    /// The unit of a number without a unit in Retry-After.
     pub retry_after_unit: TimeUnit,
-    /// The shortest wait: a shorter one that a header asks for is lengthened to this.
+    /// The minimum wait: a header that asks for less is raised to it.
     pub floor: Duration,
-    /// Further headers by name, in any case, and their meaning. They take precedence over the names known
-    /// to everybody.
+    /// Additional headers and their meaning, by case-insensitive name. They take precedence over the
+    /// standard names.
     pub extra: Vec<(String, Meaning)>,
 }

@@ -1,16 +1,16 @@
-//! Which header it is.
+//! Recognises header names.
 //!
-//! A response carries a dozen headers and seldom one of ours, so the first bytes must decide
-//! quickly. The `*RateLimit-*` family is a small grammar rather than a list of names: a prefix,
-//! then a field (`limit`, `remaining`, `reset`, …) and a scope (`minute`, `requests`, …) in either
-//! order, because one gateway writes `Remaining-Minute` and another `requests-remaining`. Scopes
-//! that do not count calls (`tokens`) are none of our business.
+//! A response has a dozen headers and few of them are relevant, so the first bytes decide. The
+//! `*RateLimit-*` family is a small grammar and not a list of names: a prefix, then a field
+//! (`limit`, `remaining`, `reset`, …) and a scope (`minute`, `requests`, …) in either order, because
+//! one gateway sends `Remaining-Minute` and another `requests-remaining`. Scopes that do not count
+//! calls (`tokens`) are ignored.
 
 use core::time::Duration;
 
 use super::{HintProfile, Meaning, TimeUnit};
 
-/// A header that may hold a hint.
+/// A header that may contain a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderName {
     Date,
@@ -24,12 +24,12 @@ pub(super) enum HeaderName {
     Part(HeaderFamily, QuotaScope, QuotaField),
 }
 
-/// Headers of one family and scope describe one quota together.
+/// A family of headers. Those of one family and scope describe one quota together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HeaderFamily {
     /// Named policies of the current IETF draft.
     Ietf,
-    /// Numbered policies of its older forms.
+    /// Numbered policies of the older drafts.
     Policy,
     RateLimit,
     XRateLimit,
@@ -38,7 +38,7 @@ pub(super) enum HeaderFamily {
     Extra,
 }
 
-/// What the quota counts over, where the name of the header says it.
+/// The unit or window of a quota, if it is part of the header name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum QuotaScope {
     #[default]
@@ -65,7 +65,7 @@ impl QuotaScope {
         (b"year", QuotaScope::Year),
     ];
 
-    /// The window that the scope names; months and years are taken at their longest.
+    /// The window of the scope; 31 days for a month, 366 for a year.
     pub(super) fn window(self) -> Option<Duration> {
         let seconds = match self {
             QuotaScope::Whole | QuotaScope::Requests => return None,
@@ -81,14 +81,14 @@ impl QuotaScope {
     }
 }
 
-/// One statement about a quota.
+/// A property of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuotaField {
     Limit,
     Remaining,
     Used,
     Reset,
-    /// A reset that is a delta by its name, so no clock can spoil it.
+    /// A reset that is always a delta, so it does not depend on a clock.
     ResetAfter,
     Window,
 }
@@ -103,7 +103,7 @@ impl QuotaField {
     ];
 }
 
-/// Names that stand for themselves.
+/// Names that are matched as a whole.
 const WHOLE: [(&[u8], HeaderName); 7] = [
     (b"date", HeaderName::Date),
     (b"retry-after-ms", HeaderName::RetryAfter(TimeUnit::Milliseconds)),
@@ -124,7 +124,7 @@ fn find<T: Copy>(word: &[u8], words: &[(&[u8], T)]) -> Option<T> {
     words.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, means)| *means)
 }
 
-/// The header's meaning, or nothing if it is none of ours.
+/// Classifies a header; `None` if it is not relevant.
 pub(super) fn classify(name: &[u8], profile: &HintProfile) -> Option<HeaderName> {
     if let Some((_, meaning)) = profile.extra.iter().find(|(n, _)| n.as_bytes().eq_ignore_ascii_case(name)) {
         return extra(*meaning);

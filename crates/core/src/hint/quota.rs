@@ -1,10 +1,10 @@
-//! Many partial statements become at most four quotas.
+//! Merges partial statements into at most four quotas.
 //!
-//! A quota reaches us in pieces: the limit in one header, what is left in another, the window in
-//! a policy of a third. Each piece is a [`QuotaPart`] under a [`QuotaKey`]; parts of one key are joined.
-//! The join takes the tighter of two statements about one thing, so it does not matter in which
-//! order they came or how often. Then quotas which say the same in two dialects (gateways like to
-//! send both) are folded into one.
+//! A quota is spread over several headers: the limit in one, the remaining calls in another, the
+//! window in a policy. Each header gives a [`QuotaPart`] with a [`QuotaKey`], and parts with the same
+//! key are joined. The join takes the more restrictive of two statements, so their order and number
+//! do not matter. Then quotas that are described in two formats (gateways often send both) are
+//! merged into one.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -13,41 +13,41 @@ use core::time::Duration;
 use super::Quota;
 use super::name::{HeaderFamily, QuotaScope};
 
-/// Which quota a statement is about.
+/// The identity of a quota within one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QuotaKey<'a> {
     pub(super) family: HeaderFamily,
     pub(super) scope: QuotaScope,
-    /// The name of the policy, where policies have names. Not an empty slice for "none": comparing
-    /// two of those reads, masked, from an address that does not exist, which costs 100 ns.
+    /// The name of the policy, if it has one. `None` and not an empty slice: comparing two empty
+    /// slices makes a masked read from an invalid address, which costs 100 ns.
     pub(super) name: Option<&'a [u8]>,
 }
 
-/// When the quota is restored, and how coarsely that is known.
+/// The time when a quota is restored, with its resolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reset {
-    /// Time from the receipt of the response.
+    /// The time from the receipt of the response.
     pub(super) after: Duration,
-    /// Resolution of `after`.
+    /// The resolution of `after`.
     pub(super) step: Duration,
 }
 
-/// What one header says about a quota.
+/// The statement of one header about a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QuotaPart {
-    /// Calls per window.
+    /// The number of calls allowed per window.
     pub(super) limit: Option<u64>,
-    /// Length of the window.
+    /// The length of the window.
     pub(super) window: Option<Duration>,
-    /// Calls left.
+    /// The number of calls left.
     pub(super) remaining: Option<u64>,
-    /// Calls made in this window.
+    /// The number of calls made in this window.
     pub(super) used: Option<u64>,
-    /// When the quota is restored, by a date or an epoch.
+    /// The time when the quota is restored; it may come from a date or an epoch.
     pub(super) reset: Option<Reset>,
-    /// Preferred to `reset`: it needs no clock.
+    /// The same as a delta. It has precedence over `reset`, because it needs no clock.
     pub(super) reset_after: Option<Reset>,
-    /// It counts bytes, tokens or calls at once, not calls per time.
+    /// Whether the quota counts something else than requests, such as bytes.
     pub(super) other_unit: bool,
 }
 
@@ -79,10 +79,10 @@ impl QuotaPart {
     }
 }
 
-/// What all headers say, in pieces.
+/// The statements of all headers of a response.
 pub(super) type QuotaParts<'a> = Vec<(QuotaKey<'a>, QuotaPart)>;
 
-/// Adds the piece, if the header could be understood, and tells whether it could.
+/// Adds the statement of a header that could be parsed. Returns whether it could.
 pub(super) fn push(
     parts: &mut QuotaParts<'_>,
     family: HeaderFamily,
@@ -93,7 +93,7 @@ pub(super) fn push(
     part.is_some()
 }
 
-/// Both by `pick`, or the one that is there.
+/// Combines two values by `pick`; if only one exists, returns it.
 pub(super) fn both<T>(a: Option<T>, b: Option<T>, pick: impl Fn(T, T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(pick(a, b)),
@@ -101,10 +101,10 @@ pub(super) fn both<T>(a: Option<T>, b: Option<T>, pick: impl Fn(T, T) -> T) -> O
     }
 }
 
-/// Folding compares each with each, so a hostile header must not bring thousands.
+/// The maximum number of quotas that are merged. Merging is quadratic, so the input must be bounded.
 const FOLDED_MAX: usize = 32;
 
-/// The tightest quotas that the parts describe, the tightest first.
+/// The four most restrictive quotas of the parts, the most restrictive first.
 pub(super) fn settle(mut parts: QuotaParts<'_>) -> [Option<Quota>; 4] {
     parts.sort_unstable_by_key(|(key, _)| *key);
     let mut quotas: Vec<Quota> = Vec::with_capacity(parts.len().min(FOLDED_MAX));
@@ -124,7 +124,7 @@ pub(super) fn settle(mut parts: QuotaParts<'_>) -> [Option<Quota>; 4] {
 }
 
 fn fold(mut quotas: Vec<Quota>) -> Vec<Quota> {
-    // Short windows first, so that a reset finds the shortest window that can hold it.
+    // Short windows first, so that a reset is matched to the shortest window that can contain it.
     quotas.sort_unstable_by_key(|q| (q.limit, q.window, q.remaining, q.reset, q.reset_step));
     let mut folded: Vec<Quota> = Vec::with_capacity(quotas.len());
     for quota in quotas {
@@ -142,7 +142,7 @@ fn fold(mut quotas: Vec<Quota>) -> Vec<Quota> {
     folded
 }
 
-/// Whether two statements can be about one quota: one limit, and nothing against it.
+/// Whether two statements can describe one quota: the same limit and no contradiction.
 fn agree(a: &Quota, b: &Quota) -> bool {
     let step = a.reset_step.max(b.reset_step);
     let fits = match (a.reset.max(b.reset), a.window.or(b.window)) {
@@ -164,7 +164,7 @@ fn same<T>(a: Option<T>, b: Option<T>, equal: impl Fn(T, T) -> bool) -> bool {
     }
 }
 
-/// Fewest calls left first; where that is unknown, the slowest rate.
+/// Orders by the fewest calls left, then by the lowest rate.
 fn tighter(a: &Quota, b: &Quota) -> Ordering {
     let left = |q: &Quota| q.remaining.unwrap_or(u64::MAX);
     let rate = |q: &Quota| match (q.limit, q.window) {

@@ -1,12 +1,12 @@
 //! Structured fields (RFC 9651, which replaces RFC 8941): Lists and Dictionaries of Items.
 //!
-//! Just the reading half, and total: any bytes give members or one [`Malformed`], after which the
-//! iteration ends. The values borrow from the header, nothing is allocated. The RFC's rule is
-//! that a field which fails to parse anywhere is ignored as a whole; the iterators report the
-//! failure at its place and leave obeying that rule to the caller.
+//! Parsing only. Every input is accepted: it gives members, or one [`Malformed`] after which the
+//! iteration ends. The values borrow from the header. The RFC says that a field with a syntax error
+//! is ignored as a whole; the iterators report the error where it occurs, and the caller must
+//! discard the field.
 //!
-//! Strings keep their escapes and byte sequences their base64: a name is only compared with
-//! another name, and each text has exactly one escaped form.
+//! Strings keep their escapes and byte sequences their base64, because a name is only compared with
+//! other names, and each string has exactly one escaped form.
 
 use alloc::vec::Vec;
 
@@ -14,26 +14,26 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// A value without parameters.
+/// A value without its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare<'a> {
-    /// At most fifteen digits.
+    /// An integer of at most fifteen digits.
     Integer(i64),
-    /// In thousandths.
+    /// A decimal, in thousandths.
     Decimal(i64),
-    /// The text between the quotes, escapes as written.
+    /// The text between the quotes, with its escapes.
     String(&'a [u8]),
-    /// A word.
+    /// A token.
     Token(&'a [u8]),
     /// The base64 text between the colons.
     Bytes(&'a [u8]),
     /// `?0` or `?1`, or a key without a value.
     Boolean(bool),
-    /// Seconds since 1970.
+    /// A date, in seconds since 1970.
     Date(i64),
-    /// The text between the quotes, percent-encoding as written.
+    /// The text between the quotes, with its percent-encoding.
     Display(&'a [u8]),
-    /// The text between the parentheses, known to be well-formed.
+    /// The text of an inner list between its parentheses, well-formed.
     Inner(&'a [u8]),
 }
 
@@ -42,14 +42,14 @@ pub enum Bare<'a> {
 pub struct StructuredItem<'a> {
     /// The value.
     pub bare: Bare<'a>,
-    /// The text of the parameters, known to be well-formed.
+    /// The text of the parameters, well-formed.
     params: &'a [u8],
-    /// The text of value and parameters.
+    /// The text of the value and its parameters.
     pub text: &'a [u8],
 }
 
 impl<'a> StructuredItem<'a> {
-    /// The parameters in the order of writing. Of two with one key the later counts.
+    /// The parameters in order. If a key occurs twice, the later one applies.
     pub fn params(&self) -> impl Iterator<Item = (&'a [u8], Bare<'a>)> + use<'a> {
         let mut at = FieldCursor(self.params);
         core::iter::from_fn(move || at.param().ok().flatten())
@@ -61,7 +61,7 @@ pub fn list(field: &[u8]) -> impl Iterator<Item = Result<StructuredItem<'_>, Mal
     members(field, FieldCursor::member)
 }
 
-/// The members of a Dictionary. Of two with one key the later counts.
+/// The members of a Dictionary. If a key occurs twice, the later one applies.
 pub fn dictionary(field: &[u8]) -> impl Iterator<Item = Result<(&[u8], StructuredItem<'_>), Malformed>> {
     members(field, |at| {
         let key = at.key()?;
@@ -93,7 +93,7 @@ fn members<'a, T>(
     })
 }
 
-/// What is left to read.
+/// The unparsed rest of a field.
 struct FieldCursor<'a>(&'a [u8]);
 
 impl<'a> FieldCursor<'a> {
@@ -122,12 +122,12 @@ impl<'a> FieldCursor<'a> {
         self.take_while(|b| b == b' ');
     }
 
-    /// What was read since `start`.
+    /// The text parsed since `start`.
     fn since(&self, start: &'a [u8]) -> &'a [u8] {
         start.get(..start.len().saturating_sub(self.0.len())).unwrap_or_default()
     }
 
-    /// The comma before the next member; true if there is no next.
+    /// Parses the comma before the next member. Returns true at the end of the field.
     fn separator(&mut self) -> Result<bool, Malformed> {
         let blank = self.take_while(|b| matches!(b, b' ' | b'\t'));
         if self.0.is_empty() {
@@ -279,7 +279,7 @@ impl<'a> FieldCursor<'a> {
     }
 }
 
-/// At most fifteen digits as a number.
+/// Parses at most fifteen digits.
 fn small(digits: &[u8]) -> i64 {
     digits.iter().fold(0, |n, &d| n * 10 + i64::from(d.wrapping_sub(b'0')))
 }

@@ -1,37 +1,37 @@
 //! Numbers and durations as servers write them: `120`, `1.5`, `1m30s`, `500ms`, `2 minutes`.
 //!
 //! Everything is rounded *up* to a whole millisecond, so that a wait is never shorter than the
-//! text says, and saturates: five thousand digits are a very long wait, not an error and not zero.
+//! header says, and saturates: five thousand digits are a very long wait, not an error or zero.
 
-/// Nanoseconds of a second.
+/// The number of nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds of a millisecond.
+/// The number of nanoseconds in a millisecond.
 pub(super) const MILLISECOND: u64 = 1_000_000;
 
-/// A duration and the resolution in which it was written.
+/// A duration with the resolution of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CoarseDuration {
-    /// Milliseconds, rounded up.
+    /// The duration in milliseconds, rounded up.
     pub(super) ms: u64,
-    /// Resolution, in milliseconds.
+    /// The resolution in milliseconds.
     pub(super) step_ms: u64,
 }
 
-/// A non-negative decimal.
+/// A non-negative decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     /// The whole part, saturating.
     pub(super) whole: u64,
-    /// The fraction in billionths, rounded up: up to a billion.
+    /// The fraction in billionths, rounded up; at most one billion.
     billionths: u64,
-    /// Digits of the fraction.
+    /// The number of digits in the fraction.
     decimals: u32,
 }
 
 impl Number {
-    /// This many units of `unit` nanoseconds each.
+    /// The duration of this many units of `unit` nanoseconds.
     pub(super) fn of(self, unit: u64) -> CoarseDuration {
-        // Nearly every number is whole, and 128-bit division is slow.
+        // The common case: most numbers are whole, and 128-bit division is slow.
         if self.decimals == 0 && unit >= MILLISECOND {
             let step_ms = unit / MILLISECOND;
             return CoarseDuration { ms: self.whole.saturating_mul(step_ms), step_ms };
@@ -54,12 +54,12 @@ fn span(nanos: u128, step: u64) -> CoarseDuration {
     CoarseDuration { ms, step_ms: step.div_ceil(MILLISECOND).max(1) }
 }
 
-/// The text without spaces and tabs at its ends.
+/// The text without leading and trailing whitespace.
 pub(super) fn trim(text: &[u8]) -> &[u8] {
     text.trim_ascii()
 }
 
-/// A number that is the whole text: digits, at most one point, no sign, no exponent.
+/// Parses the whole text as a number: digits and at most one point, no sign and no exponent.
 pub(super) fn number(text: &[u8]) -> Option<Number> {
     match take_number(text)? {
         (number, []) => Some(number),
@@ -67,8 +67,8 @@ pub(super) fn number(text: &[u8]) -> Option<Number> {
     }
 }
 
-/// A duration that is the whole text. A number without a unit must stand alone and counts in
-/// `bare` nanoseconds; otherwise each number has its unit.
+/// Parses the whole text as a duration: one number without a unit, in units of `bare` nanoseconds,
+/// or numbers with a unit each.
 pub(super) fn duration(text: &[u8], bare: u64) -> Option<CoarseDuration> {
     let (mut number, mut rest) = take_number(text)?;
     if rest.is_empty() {
@@ -114,7 +114,7 @@ fn digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
-/// Digits as a number, saturating.
+/// Parses digits, saturating.
 pub(super) fn integer(digits: &[u8]) -> u64 {
     digits.iter().fold(0, |n: u64, &d| n.saturating_mul(10).saturating_add(u64::from(d.wrapping_sub(b'0'))))
 }

@@ -114,7 +114,7 @@ impl Lane {
     pub fn reading(&self, now: Mono) -> LaneReading {
         LaneReading {
             breaker: self.breaker.state(now),
-            hint_until: self.limiter.not_before(),
+            hint_until: self.told_until(),
             hint_code: self.hint.map_or(Code::RATE_LIMITED, |hint| hint.code),
             quota_until: self.quota_until,
         }

@@ -1,35 +1,35 @@
-//! The class of a failure: what kind of help it needs.
+//! The class of a failure: which kind of repair it needs.
 //!
-//! | class | means | help |
+//! | class | meaning | repair |
 //! |---|---|---|
-//! | transient | the other side was not able | replay, perhaps later |
-//! | fatal | this record cannot pass as it is | a remedy or an edit |
-//! | poison | the record brings the process down | look before anything runs it again |
-//! | systemic | every record would meet it | mend the cause once, then replay all |
-//! | ambiguous | nobody knows whether it was done | never replayed without a person |
+//! | transient | the service or database failed temporarily | replay, perhaps later |
+//! | fatal | this record is rejected as it is | a remedy or an edit |
+//! | poison | the record crashes the process | inspect before processing it again |
+//! | systemic | every record would fail alike | fix the cause once, then replay all |
+//! | ambiguous | it is unknown whether the call took effect | replay only by decision of a person |
 
 use crate::call::GiveUpReason;
 use crate::taxonomy::Code;
 use core::fmt;
 use core::str::FromStr;
 
-/// What kind of failure it is.
+/// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureClass {
-    /// The other side was not able; it may be now.
+    /// The service or database failed temporarily.
     Transient,
-    /// This record cannot pass as it is.
+    /// This record is rejected as it is.
     Fatal,
-    /// The record brings the process down.
+    /// The record crashes the process.
     Poison,
-    /// Every record would meet it.
+    /// Every record would fail alike.
     Systemic,
-    /// Nobody knows whether it was done.
+    /// It is unknown whether the call took effect.
     Ambiguous,
 }
 
 impl FailureClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [FailureClass; 5] = [
         FailureClass::Transient,
         FailureClass::Fatal,
@@ -38,7 +38,7 @@ impl FailureClass {
         FailureClass::Ambiguous,
     ];
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl FailureClass {
         }
     }
 
-    /// The class of a failure by its code, and by why it was given up where that is known.
+    /// The class of a failure by its code and, if known, by the reason for giving up.
     #[must_use]
     pub fn of(code: Code, why: Option<GiveUpReason>) -> FailureClass {
         const HEALS: [Code; 18] = [

@@ -1,8 +1,8 @@
-//! Which letters tell the same story.
+//! Groups letters with the same cause.
 //!
-//! Two failures are the same when code, stage, driver and message are, once everything that
-//! differs from record to record is taken out of the message: numbers, names in quotes,
-//! identifiers, addresses. A group is then what a person repairs at once.
+//! Two failures belong to one group if code, stage, driver and normalised message are equal.
+//! Normalisation replaces everything that differs between records: numbers, quoted names,
+//! identifiers, URLs. A group can then be repaired at once.
 
 use crate::taxonomy::Code;
 use alloc::string::String;
@@ -10,21 +10,21 @@ use core::fmt;
 use core::str::FromStr;
 use sha2::{Digest, Sha256};
 
-/// The longest message that is looked at, in bytes of the normal form.
+/// The length at which a normalised message is cut, in bytes.
 const NORMAL_MAX: usize = 400;
 
-/// What letters of one story have in common; 16 hex digits.
+/// The id of a group of letters; 16 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// The fingerprint of a failure. The message is normalised here.
+    /// The fingerprint of a failure. Normalises the message.
     #[must_use]
     pub fn of(code: Code, stage: &str, message: &str, driver: &str) -> Fingerprint {
         Fingerprint::of_normal(code, stage, &normalise(message), driver)
     }
 
-    /// The same, for a message that has been normalised.
+    /// The fingerprint of a failure whose message is already normalised.
     #[must_use]
     pub fn of_normal(code: Code, stage: &str, normal: &str, driver: &str) -> Fingerprint {
         let mut hash = Sha256::new();
@@ -51,8 +51,8 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// The message without what differs from record to record: `<url>`, `<s>` for what is in quotes,
-/// `<id>` for words of 8 and more letters and digits that hold a digit, `<n>` for other numbers.
+/// Replaces what differs between records: URLs by `<url>`, quoted text by `<s>`, words of 8 or more
+/// bytes with digits and letters by `<id>`, other words with digits by `<n>`.
 #[must_use]
 pub fn normalise(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(NORMAL_MAX));
@@ -85,7 +85,8 @@ pub fn normalise(message: &str) -> String {
     out
 }
 
-/// How long the text in quotes is with which `rest` begins. An apostrophe inside a word is none.
+/// The length in bytes of the quoted text at the start of `rest`. An apostrophe without a closing one
+/// is not a quote.
 fn quoted(rest: &str, c: char) -> Option<usize> {
     let close = match c {
         '"' | '`' | '\'' => c,
@@ -98,7 +99,8 @@ fn quoted(rest: &str, c: char) -> Option<usize> {
     Some(c.len_utf8() + end + close.len_utf8())
 }
 
-/// The word with which `rest` begins and what stands for it; empty if it stands for itself.
+/// The length in bytes of the word at the start of `rest` and its placeholder; empty if the word is
+/// kept.
 fn token(rest: &str, c: char) -> Option<(usize, &'static str)> {
     let signed = c == '-' && rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     if !(c.is_alphanumeric() || signed) {
@@ -129,7 +131,7 @@ fn token(rest: &str, c: char) -> Option<(usize, &'static str)> {
     } else {
         "<n>"
     };
-    // A word in one piece may end with the sign's dash only if it is a number.
+    // After a sign the mark is never empty, because the word starts with a digit.
     Some((start + end, if signed && mark.is_empty() { "<n>" } else { mark }))
 }
 

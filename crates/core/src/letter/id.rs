@@ -1,8 +1,8 @@
-//! A letter's name: a UUID of version 7.
+//! The id of a letter: a UUID of version 7.
 //!
-//! Its first 48 bits are the time in milliseconds, so that an index over ids grows at its end and
-//! sorting by id is sorting by time. Within one generator ids only rise, also when the clock
-//! steps back.
+//! Its first 48 bits are the time in milliseconds, so new ids are appended at the end of an index,
+//! and the order of ids is the order of time. The ids of one generator strictly increase, also when
+//! the clock steps back.
 
 use crate::chance::Chance;
 use core::fmt;
@@ -13,19 +13,19 @@ use core::str::FromStr;
 pub struct LetterId(pub u128);
 
 impl LetterId {
-    /// Its bytes, the first first.
+    /// The bytes, in big-endian order.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The id of these bytes.
+    /// The id with these bytes; `None` if there are not exactly 16.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<LetterId> {
         bytes.try_into().ok().map(|bytes| LetterId(u128::from_be_bytes(bytes)))
     }
 
-    /// The time that it holds, in milliseconds since 1970.
+    /// The time of the id, in milliseconds since 1970.
     #[must_use]
     pub const fn millis(self) -> i64 {
         (self.0 >> 80) as i64
@@ -61,14 +61,15 @@ impl FromStr for LetterId {
     }
 }
 
-/// Makes ids that only rise.
+/// Generates strictly increasing ids.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LetterIds {
+    /// The last id generated; 0 before the first.
     last: u128,
 }
 
 impl LetterIds {
-    /// The next id, at this time in milliseconds since 1970.
+    /// The next id. `now_ms` is in milliseconds since 1970.
     pub fn next(&mut self, now_ms: i64, chance: &mut impl Chance) -> LetterId {
         const VERSION: u128 = 0x7 << 76;
         const VARIANT: u128 = 0b10 << 62;
@@ -81,7 +82,7 @@ impl LetterIds {
     }
 }
 
-/// The last id and some, in its 74 free bits; then in its time.
+/// The id `step` after `last`: adds to its 74 random bits, with a carry into its time.
 fn after(last: u128, step: u128) -> u128 {
     let free = (last >> 64 & 0xfff) << 62 | last & ((1 << 62) - 1);
     let sum = free + step;

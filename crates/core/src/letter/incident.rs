@@ -1,30 +1,31 @@
-//! When a batch is not a heap of letters but one incident.
+//! Decides when the failures of a batch are one incident and not many letters.
 //!
-//! If a key expires at night, every record fails alike, and ten million letters say no more than
-//! one. When more than a share of a batch fails with one fingerprint, the batch is given back to
-//! its source, one incident is opened and the pipeline is suspended until a person closes it.
+//! If a credential expires during a run, every record fails for the same reason, and millions of
+//! letters would add no information. If more than a share of a batch fails with one fingerprint, the
+//! batch is not committed, one incident is opened, and the pipeline is suspended until a person
+//! closes it.
 
 use super::fingerprint::Fingerprint;
 
-/// When a batch is an incident.
+/// The threshold of an incident.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// The share (0 to 1) of the batch that must be exceeded by the records of one fingerprint.
+    /// The share (0 to 1) of the batch that the records with one fingerprint must exceed.
     pub share: f64,
-    /// The fewest records of one fingerprint.
+    /// The minimum number of records with one fingerprint.
     pub least: u64,
 }
 
 impl Default for Threshold {
-    /// More than half, and at least 20.
+    /// More than half of the batch, and at least 20 records.
     fn default() -> Threshold {
         Threshold { share: 0.5, least: 20 }
     }
 }
 
 impl Threshold {
-    /// The fingerprint of which a batch of `len` records is an incident, with its count: of several
-    /// the commonest, of equally common ones the smallest.
+    /// If a batch of `len` records is an incident, its fingerprint and count: the most frequent
+    /// fingerprint, the smallest of equally frequent ones.
     pub fn judge(
         &self,
         len: u64,

@@ -1,30 +1,30 @@
-//! Under which key a letter is replayed.
+//! The idempotency key of a replay.
 //!
-//! The key of a record is how a service or a ledger knows it again. If the payload is what it was,
-//! the replay is the same request and keeps the key: whoever did it already says so. If a remedy
-//! changed the payload it is another request, and a service that remembers keys would refuse it or
-//! answer the old one; so it gets a key of its own, the same for the same change, whoever computes
-//! it. The effect key never changes: it names the row in the sink, so that a replay overwrites
-//! and never doubles.
+//! A service or a ledger recognises a repeated record by its key. If the payload is unchanged, the
+//! replay is the same request and keeps the key, so it has no effect if the first request
+//! succeeded. If a remedy changed the payload, it is another request: with the old key, a service
+//! could reject it or return the old response. So it gets a new key, which is the same for the same
+//! change on every machine. The effect key never changes: it identifies the row in the sink, so a
+//! replay overwrites the row and does not duplicate it.
 
 use crate::hex::hex;
 use alloc::string::{String, ToString};
 use sha2::{Digest, Sha256};
 
-/// What is replayed.
+/// A replay with a changed payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed<'a> {
-    /// The idempotency key of the first letter of the line.
+    /// The idempotency key of the first letter of the lineage.
     pub root_key: &'a str,
-    /// The number of times that the record has died before this replay.
+    /// The generation of the letter: the number of earlier letters of this record.
     pub generation: u32,
     /// The name of the rule that changed the payload, or `edit`.
     pub rule: &'a str,
-    /// SHA-256 of the payload as it is replayed.
+    /// SHA-256 of the changed payload.
     pub payload: [u8; 32],
 }
 
-/// The idempotency key of a replay.
+/// The idempotency key of a replay: `key` itself, or a new one if the payload was changed.
 #[must_use]
 pub fn replay_key(key: &str, changed: Option<&Replayed<'_>>) -> String {
     let Some(change) = changed else { return key.to_string() };

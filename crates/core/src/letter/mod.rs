@@ -1,10 +1,10 @@
-//! What is decided about a dead letter.
+//! The decisions about dead letters.
 //!
 //! A dead letter is a record that was given up, with everything needed to understand, repair and
-//! replay it. Its store, its remedies and its replay act elsewhere; here is what they decide by:
-//! what kind of failure it is ([`class`]), which letters are the same story ([`fingerprint`]), when
-//! a batch is not a heap of letters but one incident ([`incident`]), where a letter may go from
-//! where it is ([`state`]), under which key it is replayed ([`lineage`]), and its name ([`id`]).
+//! replay it. The store, the remedies and the replay are in other crates. This module decides the
+//! class of a failure ([`class`]), which letters form a group ([`fingerprint`]), when a batch is an
+//! incident ([`incident`]), which state transitions are allowed ([`state`]), the key of a replay
+//! ([`lineage`]), and the id of a letter ([`id`]).
 
 pub mod class;
 pub mod fingerprint;

@@ -1,51 +1,51 @@
-//! Where a letter is in its life, and where it may go from there.
+//! The states of a letter and the allowed transitions.
 //!
 //! ```text
 //! captured ──▶ scheduled (not before a time) ─┐
 //!    │  └────▶ review ──▶ validated ──────────┼──▶ planned ──▶ resolved ─┐
 //!    │           ▲  (a remedy or an edit)     │       │  └───▶ dead: a new letter, generation + 1
-//!    │           └── a remedy was refused     │       └──▶ back, when the plan is cancelled
+//!    │           └── a remedy was rejected    │       └──▶ back, when the plan is cancelled
 //!    ├──▶ suspended (its pipeline has an incident) ──▶ captured
 //!    └──▶ unrecoverable, dismissed ──────────────────────▶ archived ──▶ purged (a tombstone)
 //! ```
 //!
-//! A legal hold blocks the last step and nothing else. While it is planned, a letter belongs to
-//! its plan; whoever works on it holds a lease with a token, and only that token can finish it.
+//! A legal hold blocks only the last transition. A planned letter belongs to its plan: a worker
+//! holds a lease with a token, and only this token can complete the letter.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Where a letter is. The numbers are stored.
+/// The state of a letter. The numbers are stored in databases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LetterState {
-    /// As it came.
+    /// New and unchanged.
     #[default]
     Captured = 0,
-    /// Waits for its time.
+    /// Not replayed before a scheduled time.
     Scheduled = 1,
-    /// A person must look: a remedy was refused.
+    /// Needs a person: a remedy was rejected.
     Review = 2,
     /// A remedy or an edit changed it, and it passes the gates.
     Validated = 3,
-    /// Its pipeline has an incident.
+    /// Its pipeline has an open incident.
     Suspended = 4,
-    /// Nothing can be done.
+    /// It cannot be repaired.
     Unrecoverable = 5,
-    /// Belongs to a replay.
+    /// It belongs to a replay.
     Planned = 6,
     /// Its record is in the sink.
     Resolved = 7,
-    /// Died again; its child goes on.
+    /// The replay failed; a new letter replaces it.
     Dead = 8,
-    /// A person said that it does not matter.
+    /// A person decided that it needs no action.
     Dismissed = 9,
     /// Its payload is in the archive.
     Archived = 10,
 }
 
 impl LetterState {
-    /// All of them, by their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [LetterState; 11] = [
         LetterState::Captured,
         LetterState::Scheduled,
@@ -60,7 +60,7 @@ impl LetterState {
         LetterState::Archived,
     ];
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,13 +78,13 @@ impl LetterState {
         }
     }
 
-    /// The state of this number.
+    /// The state with this number.
     #[must_use]
     pub fn from_number(n: i64) -> Option<LetterState> {
         usize::try_from(n).ok().and_then(|n| LetterState::ALL.get(n)).copied()
     }
 
-    /// Whether somebody still has to do something about it.
+    /// Whether the letter still needs action.
     #[must_use]
     pub const fn is_open(self) -> bool {
         !matches!(
@@ -93,7 +93,7 @@ impl LetterState {
         )
     }
 
-    /// Whether a remedy or an edit may change it.
+    /// Whether a remedy or an edit may change the letter.
     #[must_use]
     pub const fn is_mendable(self) -> bool {
         matches!(
@@ -106,13 +106,13 @@ impl LetterState {
         )
     }
 
-    /// Whether a replay may take it.
+    /// Whether a replay may include the letter.
     #[must_use]
     pub const fn is_replayable(self) -> bool {
         matches!(self, LetterState::Captured | LetterState::Scheduled | LetterState::Validated)
     }
 
-    /// Whether a letter may go from here to there.
+    /// Whether the transition from this state to `next` is allowed.
     #[must_use]
     pub fn may_become(self, next: LetterState) -> bool {
         match next {

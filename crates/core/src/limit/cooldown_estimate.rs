@@ -12,6 +12,7 @@
 //! forgets at the pace at which it was filled. A window is known by its runs, which have as many calls
 //! whatever the time. Where runs are far too short the limit has fallen, and the lane ramps up anew.
 
+use super::first_window::COMMON_WINDOWS;
 use super::probe_run::ProbeRun;
 use super::rate_estimate::secs;
 use crate::time::Mono;
@@ -100,6 +101,8 @@ const UNCERTAINTY: (f64, f64) = (0.05, 0.4);
 const UNCERTAINTY_PER_MARGIN: f64 = 3.0;
 /// Margin by which the pace stays below the rate, as a share: least and most.
 const MARGIN: (f64, f64) = (0.01, 0.2);
+/// Uncertainty per spread of a solved rate: to either side.
+const SPREAD_UNCERTAIN: f64 = 0.5;
 /// Margin per uncertainty of a solved rate.
 const MARGIN_FACTOR: f64 = 0.7;
 
@@ -126,9 +129,6 @@ const WINDOW_TIME_FACTOR: f64 = 2.0;
 const WINDOW_EXPLAINED: f64 = 0.5;
 /// Uncertainty of a window's rate: this many seconds of its run.
 const WINDOW_UNCERTAIN: f64 = 0.5;
-/// Lengths of windows that servers commonly count in, in seconds.
-const COMMON_WINDOWS: [f64; 16] =
-    [0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0];
 
 /// A run whose pace grows all the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -198,6 +198,8 @@ pub(super) struct CooldownEstimate {
     runs: u32,
     /// Calls per second; infinite while nothing is known.
     rate: f64,
+    /// What the first run gave in its whole time, in calls per second, if a long cooldown followed.
+    first_rate: f64,
     /// Share of the rate by which the pace stays below it.
     margin: f64,
     /// Share of the rate by which it may be off.
@@ -236,6 +238,7 @@ impl CooldownEstimate {
         last_refused: 0,
         runs: 0,
         rate: f64::INFINITY,
+        first_rate: f64::INFINITY,
         margin: UNCERTAINTY.0,
         uncertainty: UNCERTAINTY.0,
         burst_share: 1.0,
@@ -255,6 +258,16 @@ impl CooldownEstimate {
     /// Whether refusals come with a cooldown and a rate is known.
     pub(super) const fn is_known(&self) -> bool {
         self.runs > 0
+    }
+
+    /// Whether the server counts in windows.
+    pub(super) const fn is_window(&self) -> bool {
+        self.is_window
+    }
+
+    /// Whether the next run is as fast as the first, because the wait was long.
+    pub(super) fn repeats_first(&self) -> bool {
+        self.runs == 1 && self.rate.is_infinite()
     }
 
     /// The estimate, in calls per second.
@@ -391,6 +404,12 @@ impl CooldownEstimate {
             self.set_window(run, whole);
             return;
         }
+        if self.runs > 1 && self.rate.is_infinite() {
+            // It was as fast as the first run, and no window: what that gave in its whole time is the rate.
+            self.set(self.first_rate, 0.0, 0.0);
+            self.short_runs = 0;
+            return;
+        }
         if !rounded {
             self.ended_long(end, by_run);
             return;
@@ -436,15 +455,17 @@ impl CooldownEstimate {
     /// A long cooldown is that of a window, or of a second limit behind the rate.
     fn ended_long(&mut self, end: &RunEnd, by_run: f64) {
         let (run, first) = (&end.run, self.runs == 1);
+        if first {
+            // What it gave at once it may give again: the second run is as fast as the first.
+            (self.rate, self.first_rate, self.short_runs) = (f64::INFINITY, by_run, 0);
+            (self.is_window, self.burst_share) = (true, WINDOW_BURST_SHARE);
+            return;
+        }
         let rate = match () {
-            () if first => by_run,
             () if end.ramped => run.pace.min(run.calls / run.time),
             () => self.rate,
         };
         self.set(rate, 0.0, 0.0);
-        if first {
-            (self.is_window, self.burst_share) = (true, WINDOW_BURST_SHARE);
-        }
         self.short_runs = 0;
     }
 
@@ -459,7 +480,7 @@ impl CooldownEstimate {
     fn slow_down(&mut self, end: &RunEnd, whole: f64) {
         let run = &end.run;
         let most = if run.time > end.cooldown_before { run.calls / run.time } else { run.pace };
-        let slower = EVEN_RUN_FALL[self.short_runs.min(2) as usize];
+        let slower = EVEN_RUN_FALL[(self.short_runs as usize).min(EVEN_RUN_FALL.len() - 1)];
         self.short_runs = self.short_runs.saturating_add(1);
         let rate = (slower * self.rate).max(run.calls / whole).min(most).min(run.pace);
         (self.rate, self.margin, self.burst_allowed) = (rate, MARGIN.0, false);
@@ -482,7 +503,7 @@ impl CooldownEstimate {
         let doubling_calls = run.pace * RAMP_DOUBLING * self.cooldown_max;
         let step = if end.ramped { libm::exp2(1.0 / doubling_calls).min(RAMP_STEP_MAX) - 1.0 } else { 0.0 };
         let was = self.rate;
-        let uncertain = 0.5 * (most - least) / rate + step + 1.0 / run.calls;
+        let uncertain = SPREAD_UNCERTAIN * (most - least) / rate + step + 1.0 / run.calls;
         self.set(rate, MARGIN_FACTOR * uncertain, 0.0);
         if end.ramped {
             return;

@@ -30,6 +30,12 @@ const ROUND_TRIP_MIN: f64 = 0.002;
 const ACCEPTED_MAX: u32 = 160;
 /// Fewest accepted calls after which the ceiling rises.
 const ACCEPTED_MIN: u32 = 10;
+/// Accepted calls after which the ceiling rises, from which on it is taken to hold.
+const ACCEPTED_STEADY: u32 = 80;
+/// Lowest ceiling that is taken to hold: a bucket of a single token looks like a lower one.
+const STEADY_MIN: f64 = 4.0;
+/// Factor by which they become more after a refusal, and fewer after a second rise in a row.
+const ACCEPTED_FACTOR: u32 = 2;
 /// Tolerance, in calls, when a call counts as sent at the ceiling.
 const CEILING_TOLERANCE: f64 = 0.5;
 /// Share of a supposed limit by which its ceiling rises.
@@ -103,6 +109,11 @@ impl InFlightCap {
         self.ceiling.map_or(self.cap, |c| c.min(self.cap)).max(1.0) as u32
     }
 
+    /// Calls that may be in flight whatever is learned.
+    pub(super) const fn max(&self) -> u32 {
+        self.max as u32
+    }
+
     /// A call that saw `in_flight` calls in flight was accepted; the round trip is in seconds.
     pub(super) fn accepted(&mut self, in_flight: u32, round_trip: f64) {
         self.accepted = self.accepted.saturating_add(1);
@@ -117,7 +128,7 @@ impl InFlightCap {
             *ceiling = (*ceiling + (SUPPOSED_RISE * self.supposed).max(1.0)).min(self.max);
             self.accepted = 0;
             if self.rose {
-                self.accepted_needed = (self.accepted_needed / 2).max(ACCEPTED_MIN);
+                self.accepted_needed = (self.accepted_needed / ACCEPTED_FACTOR).max(ACCEPTED_MIN);
             }
             self.rose = true;
         }
@@ -140,7 +151,13 @@ impl InFlightCap {
         let fall = |c: f64| (c - 1.0).min(if self.misfits > 0 { c } else { below });
         self.ceiling = Some(self.ceiling.map_or(below, fall).max(1.0));
         (self.accepted, self.rose) = (0, false);
-        self.accepted_needed = (self.accepted_needed * 2).min(ACCEPTED_MAX);
+        self.accepted_needed = (self.accepted_needed * ACCEPTED_FACTOR).min(ACCEPTED_MAX);
+    }
+
+    /// Whether the ceiling has held for long: refusals came at it, and ever more seldom.
+    pub(super) fn is_steady(&self) -> bool {
+        let ceiling = self.ceiling.is_some_and(|ceiling| ceiling >= STEADY_MIN);
+        ceiling && self.misfits == 0 && self.accepted_needed >= ACCEPTED_STEADY
     }
 
     /// It may be a limit of `calls` in flight; to find out that it is not would cost a cooldown in which
@@ -184,6 +201,13 @@ impl InFlightCap {
     /// At least this many calls in flight, as a known rate needs.
     pub(super) fn at_least(&mut self, calls: f64) {
         self.cap = self.cap.max(calls.min(self.max));
+    }
+
+    /// As few as a new lane begins with, and at most half as many as before: what is in flight when a call is
+    /// refused is lost.
+    pub(super) fn start_small(&mut self) {
+        self.suppose_less((RATE_LIMIT_SHARE * self.cap).max(DOUBLING_CAP) as u32);
+        self.cap = self.cap.min(START);
     }
 
     /// After an outage: one call, then more.

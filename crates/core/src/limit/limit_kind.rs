@@ -39,8 +39,12 @@ const PROBE_ROUND_TRIP_MIN: f64 = 0.004;
 const PROBE_ROUND_TRIPS: f64 = 0.5;
 /// Pace under a ceiling, as a factor of the pace at which calls come back, where the way is short.
 const CEILING_PACE: f64 = 1.25;
+/// The same once the ceiling has held: then it is not the gaps that let calls through.
+const CEILING_PACE_STEADY: f64 = 3.0;
 /// How much that factor falls where the way is long.
 const CEILING_PACE_FALL: f64 = 0.23;
+/// The way is short, by the same measure, below this.
+const WAY_SHORT: f64 = 0.5;
 /// The way is long where a refused call takes the round trip of an accepted one divided by this, or more.
 const WAY_DIVISOR: f64 = 5.0;
 
@@ -134,6 +138,7 @@ impl Limiter {
             }
             LimitKind::Concurrency
                 if !idle
+                    && !self.cooldowns.repeats_first()
                     && (self.in_flight_cap.rose() || !self.paced)
                     && self.evidence.fits(at_server)
                     && self.accepted_since > ACCEPTED_PER_CALL * u64::from(at_server) =>
@@ -152,6 +157,9 @@ impl Limiter {
         }
         self.accepted_since = 0;
         self.cooldowns.refused(ticket.seq, ticket.sent, accepted, now, self.not_before, self.round_trip);
+        if self.cooldowns.repeats_first() {
+            self.in_flight_cap.start_small();
+        }
         self.set_pace(now);
     }
 
@@ -188,7 +196,11 @@ impl Limiter {
         if self.round_trip > 0.0 {
             // Places stand empty while calls travel: the farther, the more evenly they go.
             let way = (WAY_DIVISOR * self.refused_round_trip / self.round_trip).clamp(0.0, 1.0);
-            let faster = CEILING_PACE - CEILING_PACE_FALL * way;
+            let faster = if self.in_flight_cap.is_steady() && way < WAY_SHORT {
+                CEILING_PACE_STEADY
+            } else {
+                CEILING_PACE - CEILING_PACE_FALL * way
+            };
             let rate = faster * f64::from(self.in_flight_cap.cap()) / self.round_trip;
             self.pace.set(now, Some(rate), 1.0);
         }

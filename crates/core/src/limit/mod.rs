@@ -9,8 +9,9 @@
 //! 5. what is known of the server: its counters where headers tell them (`quota_meter`), else the rate
 //!    learned from its refusals.
 //!
-//! A first refusal may mean a concurrency limit or a rate limit (`limit_kind`). How the rate is learned
-//! depends on what a refusal is:
+//! A failure may be the refusal of a server that does not say 429 (`failure_kind`). A first refusal may
+//! mean a concurrency limit or a rate limit (`limit_kind`). How the rate is learned depends on what a
+//! refusal is:
 //!
 //! | a refusal is | module |
 //! |---|---|
@@ -23,9 +24,14 @@
 //! log of that window (`call_log`), and how the quota is restored where headers are too coarse
 //! (`reset_history`).
 
+mod belief;
+mod burst_estimate;
 mod call_log;
 mod cooldown_estimate;
+mod failure_kind;
+mod first_window;
 mod in_flight;
+mod late_refusals;
 mod limit_kind;
 mod probe_run;
 mod quota_meter;
@@ -37,11 +43,17 @@ mod single_token_bucket;
 mod slow_start;
 pub mod token_bucket;
 
+pub use belief::{BelievedKind, LimitBelief};
+
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
+use belief::BeliefChange;
+use burst_estimate::BurstEstimate;
 use cooldown_estimate::CooldownEstimate;
 use core::time::Duration;
+use failure_kind::{FailureStep, FailureTrial};
 use in_flight::{ConcurrencyEvidence, InFlightCap};
+use late_refusals::LateRefusals;
 use limit_kind::LimitKind;
 use quota_meter::{AnswerContext, MeterReady, QuotaMeter};
 use random_refusals::{BlockVerdict, RandomRefusals};
@@ -144,6 +156,10 @@ const METERS: usize = 3;
 const ROUND_TRIP_MIN: f64 = 1e-9;
 /// A new round trip counts for one part in this many.
 const ROUND_TRIP_SMOOTHING: f64 = 8.0;
+/// An answer that took this many times the round trip is late: a machine stalled, ...
+const ROUND_TRIP_LATE: f64 = 4.0;
+/// ... and it counts for one part in this many.
+const ROUND_TRIP_LATE_SMOOTHING: f64 = 64.0;
 /// Calls in flight per call that a known rate keeps in flight: room for slow answers.
 const IN_FLIGHT_PER_RATE: f64 = 2.0;
 /// Calls in flight beyond that, and all that a guessed rate is worth.
@@ -162,6 +178,7 @@ pub struct Limiter {
     in_flight_cap: InFlightCap,
     evidence: ConcurrencyEvidence,
     estimate: RateEstimate,
+    burst: BurstEstimate,
     cooldowns: CooldownEstimate,
     gaps: CallGaps,
     /// The search for the interval, if the server is a bucket of one token.
@@ -172,6 +189,12 @@ pub struct Limiter {
     headers_wrong: bool,
     /// What refusals are taken for.
     kind: LimitKind,
+    failures: FailureTrial,
+    late: LateRefusals,
+    /// Calls that were allowed in flight when failures were first taken for refusals.
+    cap_before: u32,
+    /// The kind of limit that was believed in last.
+    believed: BeliefChange,
     /// Nothing goes before this, because the server said so.
     not_before: Mono,
     /// Nothing goes before this to a server that refuses everything.
@@ -218,6 +241,7 @@ impl Limiter {
             in_flight_cap,
             evidence: ConcurrencyEvidence::NEW,
             estimate: RateEstimate::NEW,
+            burst: BurstEstimate::NEW,
             cooldowns: CooldownEstimate::NEW,
             gaps: CallGaps::NEW,
             single_token: None,
@@ -225,6 +249,10 @@ impl Limiter {
             meters: [None; METERS],
             headers_wrong: false,
             kind: LimitKind::Unknown,
+            failures: FailureTrial::NEW,
+            late: LateRefusals::NEW,
+            cap_before: 0,
+            believed: BeliefChange::default(),
             not_before: Mono::ZERO,
             probe_at: Mono::ZERO,
             probing: false,
@@ -242,12 +270,13 @@ impl Limiter {
 
     /// May a call go out now?
     pub fn admit(&mut self, now: Mono) -> LimiterAdmit {
+        self.presume(now);
         let closed = self.not_before.max(self.probe_at);
         if now < closed {
             return LimiterAdmit::At(closed);
         }
         let cap = if self.probing { 1 } else { self.in_flight_cap.cap() };
-        if self.in_flight >= cap {
+        if self.waiting() >= cap || self.in_flight >= self.in_flight_cap.max() {
             self.paced = false;
             return LimiterAdmit::Full;
         }
@@ -280,6 +309,7 @@ impl Limiter {
                 self.paced = true;
                 return LimiterAdmit::At(at);
             }
+            self.catch_up(now);
             self.pace.take(now);
         }
         self.user_pace.take(now);
@@ -291,13 +321,14 @@ impl Limiter {
             self.set_pace(now);
         }
         self.in_flight += 1;
+        self.late.sent(self.waiting(), self.probing, now);
         let ticket = Ticket {
             sent: now,
             seq: self.seq,
             accepted: self.accepted,
             evenly,
             epoch: self.epoch,
-            in_flight: self.in_flight,
+            in_flight: self.waiting(),
         };
         self.seq += 1;
         LimiterAdmit::Go(ticket)
@@ -306,20 +337,34 @@ impl Limiter {
     /// A call came back.
     pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        if self.settled_late(&ticket, now, feedback) {
+            if let Feedback::Throttled { until: Some(until) } | Feedback::Failed { until: Some(until) } =
+                feedback
+            {
+                self.not_before = self.not_before.max(until);
+            }
+            return;
+        }
         match feedback {
             Feedback::Accepted => self.accepted(&ticket, now),
-            Feedback::Throttled { until } => self.throttled(&ticket, now, until, hints),
-            Feedback::Failed { until } => self.failed(now, until),
+            Feedback::Throttled { until } => {
+                self.slow_start.answered();
+                self.failures.throttled();
+                self.refusal(&ticket, now, until, hints);
+            }
+            Feedback::Failed { until } => self.failed(&ticket, now, until, hints),
         }
         if self.learn {
             self.mirror(&ticket, now, feedback, hints);
+            self.note_belief(now);
         }
     }
 
     /// A call was abandoned; nothing is learned.
     pub fn release(&mut self, ticket: Ticket, now: Mono) {
-        let _ = (ticket, now);
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.late.released(&ticket);
+        let _ = now;
     }
 
     /// The learned pace in calls per second.
@@ -351,12 +396,42 @@ impl Limiter {
         self.not_before
     }
 
+    /// Whether a failure now is taken for the refusal of a limit.
+    #[must_use]
+    pub const fn failures_are_limit(&self) -> bool {
+        self.late.last_was_late() || self.failures.is_limit()
+    }
+
+    /// Whether the server fails whatever is sent, and is probed ever less often. Until it is known whether
+    /// that is an outage, the lane decides when to ask, as an open breaker does.
+    #[must_use]
+    pub const fn probes_failures(&self) -> bool {
+        self.probing && self.failures.is_tried()
+    }
+
+    /// Whether a failure now says something about the server's health: it may be a refusal otherwise.
+    #[must_use]
+    pub const fn failures_are_health(&self) -> bool {
+        !self.late.last_was_late() && (!self.failures.is_tried() || self.failures.is_alone())
+    }
+
+    /// Whether what was learned explains a refusal that has just come: the lane knows when to send again.
+    #[must_use]
+    pub fn explains_refusal(&self, now: Mono) -> bool {
+        if !self.learn || self.meters.iter().any(Option::is_some) {
+            return true;
+        }
+        let learned = self.kind != LimitKind::Unknown || self.cooldowns.is_known();
+        self.accepted > 0 && learned && self.estimate.explains(now)
+    }
+
     /// Nothing goes out before `until`: what the server said before this limiter was made.
     pub fn hold_until(&mut self, until: Mono) {
         self.not_before = self.not_before.max(until);
     }
 
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
+        let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
         self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
         self.slow_start.accepted(now);
         self.in_flight_cap.accepted(ticket.in_flight, self.round_trip);
@@ -367,6 +442,10 @@ impl Limiter {
         if !self.learn {
             return;
         }
+        if self.failures.accepted(ticket.seq) {
+            self.forget_refusals(now);
+        }
+        self.estimate.answered(now);
         if self.kind == LimitKind::Concurrency && !self.cooldowns.is_known() {
             self.pace_by_concurrency(now);
         }
@@ -374,9 +453,21 @@ impl Limiter {
         let before = ticket.seq.saturating_sub(self.refused);
         // What overtook a refused call says nothing about a server that refuses everything.
         let overtook = self.probing && self.kind == LimitKind::Concurrency && ticket.epoch != self.epoch;
-        if !overtook && self.estimate.accepted(ticket.seq, ticket.sent, before) {
+        if !overtook && self.estimate.accepted(ticket.seq, ticket.sent, before, self.burst.lost()) {
+            self.nothing_saved(now, late && !self.probing);
             self.probing = false;
+            if self.accepted == 1 && ticket.epoch == self.epoch {
+                // It had refused everything so far: that says nothing about its limit.
+                self.cap_before = self.in_flight_cap.cap();
+                self.forget_refusals(now);
+                return;
+            }
             if let Some(peak) = self.random.recognise(self.estimate.estimate()) {
+                if self.failures.is_tried() {
+                    self.failures.random(self.seq);
+                    self.forget_refusals(now);
+                    return;
+                }
                 self.estimate.set(peak);
                 self.set_pace(now);
             }
@@ -391,13 +482,13 @@ impl Limiter {
         }
     }
 
-    fn throttled(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
+    fn refusal(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
         if let Some(until) = until {
             self.not_before = self.not_before.max(until);
         }
-        self.slow_start.answered();
         let accepted = ticket.seq.saturating_sub(self.refused);
         let at_server = self.at_server(ticket);
+        let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
         self.refused_round_trip = smoothed(self.refused_round_trip, secs(ticket.sent, now));
         self.refused += 1;
         if !self.learn {
@@ -409,7 +500,15 @@ impl Limiter {
             self.random.count(true);
         }
         self.gaps.note(ticket.seq, ticket.sent, false);
+        if fresh && self.kind == LimitKind::Unknown {
+            if let Some(time) = self.estimate.run_time(ticket.sent) {
+                self.burst.first_run(time, accepted as f64);
+            }
+        } else if fresh {
+            self.burst.refused(self.pace.tokens(now));
+        }
         self.estimate.refused(ticket.seq, ticket.sent, accepted, fresh);
+        self.nothing_saved(now, late && !self.probing);
         if !fresh {
             self.cooldowns.refused_late(ticket.seq);
             self.refused_late(now, at_server);
@@ -430,6 +529,12 @@ impl Limiter {
             return;
         }
         let cooldown = until.map_or(0.0, |t| secs(now, t));
+        if cooldown > COSTLY_COOLDOWN && accepted == 0 && self.accepted == 0 && self.refused == 1 {
+            // That the very first call is refused says nothing about the limit. If another is refused with it,
+            // that is taken for the first.
+            (self.probing, self.epoch) = (true, ticket.epoch);
+            return;
+        }
         if cooldown > COSTLY_COOLDOWN {
             self.refused_with_cooldown(ticket, now, accepted, at_server);
             return;
@@ -459,20 +564,51 @@ impl Limiter {
             return;
         }
         if self.estimate.refusals() > 1 {
-            self.pace.delay(now, 1.0);
+            self.pace.delay(now, self.estimate.counted_refusals());
         }
         if self.estimate.is_closed() {
             self.probe_closed(now);
         }
     }
 
-    fn failed(&mut self, now: Mono, until: Option<Mono>) {
+    fn failed(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
         if let Some(until) = until {
             self.not_before = self.not_before.max(until);
         }
-        if self.learn && self.slow_start.failed(now) {
+        if !self.learn {
+            return;
+        }
+        if until.is_none() && self.meters.iter().all(Option::is_none) {
+            let cap = self.in_flight_cap.cap();
+            let was = self.failures.kind();
+            let alone = ticket.in_flight == 1 && ticket.epoch == self.epoch;
+            let step = self.failures.failed(ticket.seq, alone, self.seq, now);
+            if was != self.failures.kind() && step == FailureStep::Refusal {
+                self.cap_before = cap;
+            }
+            match step {
+                FailureStep::Refusal => return self.refusal(ticket, now, None, hints),
+                FailureStep::Void => self.forget_refusals(now),
+                FailureStep::Failure => {}
+            }
+        }
+        // Where failures may still turn out to be refusals, what is out must fail too.
+        let (out, time) = if self.failures.was_vain() { (0, 0.0) } else { (self.waiting(), self.round_trip) };
+        if self.slow_start.failed(now, out, time) {
             self.in_flight_cap.restart();
         }
+    }
+
+    /// The refusals were none: what was learned from them is void.
+    fn forget_refusals(&mut self, now: Mono) {
+        self.kind = LimitKind::Unknown;
+        self.in_flight_cap.lift();
+        self.in_flight_cap.at_least(f64::from(self.cap_before));
+        (self.pace, self.evidence) = (TokenBucket::OPEN, ConcurrencyEvidence::NEW);
+        self.estimate = RateEstimate::from(now, self.seq, self.committed() as u64, None);
+        (self.single_token, self.gaps, self.random) = (None, CallGaps::NEW, RandomRefusals::NEW);
+        self.cooldowns = CooldownEstimate::NEW;
+        (self.probing, self.probe_at) = (false, Mono::ZERO);
     }
 
     /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
@@ -493,13 +629,40 @@ impl Limiter {
         }
     }
 
+    /// A call goes by the pace. If the lane could not send for a while, what the server has saved meanwhile
+    /// may go at once.
+    fn catch_up(&mut self, now: Mono) {
+        let Some(rate) = self.pace.rate() else { return };
+        let measured =
+            self.kind == LimitKind::Rate && self.single_token.is_none() && !self.estimate.is_guess();
+        if self.probing || self.cooldowns.is_known() || !measured {
+            return;
+        }
+        let tokens = self.pace.tokens(now);
+        if let Some(saved) = self.burst.stalled(self.pace.idle(), rate) {
+            self.pace.grant(now, saved);
+        } else if self.burst.sent(tokens, rate) {
+            self.pace.set(now, Some(rate), 1.0);
+        }
+    }
+
+    /// The server has just refused, or has just opened: it has nothing saved. It may have stood still before.
+    fn nothing_saved(&mut self, now: Mono, stood_still: bool) {
+        if !self.cooldowns.is_known() {
+            self.pace.empty_to(now, 1.0);
+        }
+        self.burst.spent(self.pace.idle(), stood_still);
+    }
+
     fn set_pace(&mut self, now: Mono) {
         let (rate, burst) = match () {
             () if self.cooldowns.is_known() => (self.cooldowns.pace(), self.cooldowns.burst()),
             () if self.single_token.is_some() => {
                 (self.single_token.as_ref().map_or(1.0, SingleTokenBucket::rate), 1.0)
             }
-            () if self.estimate.is_known() => (self.estimate.pace(), 1.0),
+            () if self.estimate.is_known() => {
+                (self.estimate.pace(), if self.burst.is_catching_up() { self.pace.tokens(now) } else { 1.0 })
+            }
             () => return,
         };
         self.pace.set(now, Some(rate), burst);
@@ -574,7 +737,8 @@ impl Limiter {
 /// A smoothed round trip, in seconds, with one more measurement.
 fn smoothed(old: f64, round_trip: f64) -> f64 {
     let new = round_trip.max(ROUND_TRIP_MIN);
-    if old == 0.0 { new } else { old + (new - old) / ROUND_TRIP_SMOOTHING }
+    let parts = if new > ROUND_TRIP_LATE * old { ROUND_TRIP_LATE_SMOOTHING } else { ROUND_TRIP_SMOOTHING };
+    if old == 0.0 { new } else { old + (new - old) / parts }
 }
 
 #[cfg(test)]

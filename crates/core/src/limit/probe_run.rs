@@ -56,7 +56,7 @@ impl ProbeRun {
     pub(super) fn rate_for_burst(&self, low: f64, burst: impl Fn(f64) -> f64) -> f64 {
         let (mut low, mut high) = (low.min(self.pace), self.pace);
         for _ in 0..HALVINGS {
-            let mid = 0.5 * (low + high);
+            let mid = f64::midpoint(low, high);
             let spent = self.burst_spent(mid) + LAST_CALL_SHARE * (1.0 - mid / self.pace);
             if spent > burst(mid) { low = mid } else { high = mid }
         }

@@ -246,6 +246,11 @@ impl QuotaMeter {
         self.resets.is_too_fast() || self.misses > MISSES.0 + MISSES.1 * self.calls
     }
 
+    /// The length of the window in seconds, as far as it is known.
+    pub(super) fn window(&self) -> Option<f64> {
+        self.window.length()
+    }
+
     /// Calls per second, as far as they are known.
     pub(super) fn rate(&self) -> Option<f64> {
         self.window.length().map(|w| self.limit / w).or_else(|| self.slope())

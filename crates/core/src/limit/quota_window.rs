@@ -34,6 +34,8 @@ const STRIKES_MAX: f64 = 6.0;
 const HALF_SECOND_MIN: f64 = 0.52;
 /// and is then probed after this many seconds.
 const HALF_SECOND_PROBE: f64 = 0.53;
+/// What is taken for a second has an upper bound within this, in seconds.
+const SECOND: core::ops::Range<f64> = 1.0..2.0;
 /// Any other window is probed after this many times its length.
 const PROBE_FACTOR: f64 = 1.0005;
 
@@ -56,6 +58,8 @@ const LONGER_FACTOR: f64 = 1.02;
 const TRUST_LENGTH: u32 = 3;
 /// Checks of the log from which on it is followed without probes.
 const TRUST_NO_PROBE: u32 = 4;
+/// A prediction that was wrong divides the trust by this.
+const TRUST_DIVISOR: u32 = 2;
 /// A call is the first after a long time if this share of a window passed.
 const PROBE_GAP: f64 = 0.2;
 /// How long calls are remembered beyond the window, in seconds.
@@ -141,7 +145,7 @@ impl QuotaWindow {
     /// After how many seconds to probe whether the quota is restored. What is taken for a second may be
     /// half a second, until a call was refused by then.
     pub(super) fn probe_after(&self) -> Option<f64> {
-        let short = self.bounds.is_some_and(|(low, high)| low < HALF_SECOND_MIN && 1.0 < high && high < 2.0);
+        let short = self.bounds.is_some_and(|(low, high)| low < HALF_SECOND_MIN && SECOND.contains(&high));
         self.length().map(|length| if short { HALF_SECOND_PROBE } else { PROBE_FACTOR * length })
     }
 
@@ -267,7 +271,7 @@ impl QuotaWindow {
         }
         let own = size + self.log.calls_until(answer.sent.saturating_sub(seconds(window))) - answer.accepted;
         let same = (left - own).abs() <= CHECK_TOLERANCE.0 + CHECK_TOLERANCE.1 * size + in_flight;
-        self.trust = if same { self.trust + 1 } else { self.trust / 2 };
+        self.trust = if same { self.trust + 1 } else { self.trust / TRUST_DIVISOR };
     }
 }
 

@@ -17,10 +17,23 @@
 //! slowly at first and then ever faster, until a refusal comes. A server that has refused for long
 //! stretches counts in long windows and answers late: there the growth is slower.
 
+use super::first_window::FirstWindow;
 use crate::time::{Mono, seconds};
 
 /// Share of the pace above the estimate, and so the share of calls that is refused.
 const EXCESS: f64 = 0.0035;
+/// Share of the pace below the estimate where refusals come late: least and most.
+const LATE_MARGIN: (f64, f64) = (0.02, 0.2);
+/// Seconds for which the end of a first window is waited for where refusals come late.
+const LATE_PROBE_WAIT: f64 = 1.5;
+/// Share of the rate of the first window below which nothing is believed at once,
+const FIRST_RATE_SHARE: f64 = 0.95;
+/// but after it was found more often than this.
+const BELOW_FIRST_MAX: u32 = 3;
+/// Weight of one refusal in the usual number of calls between two,
+const GAP_WEIGHT: f64 = 0.2;
+/// and how many times that number may pass before a refusal is expected.
+const GAPS_OVERDUE: f64 = 4.0;
 /// Openings remembered.
 const OPENINGS: usize = 8;
 /// A refusal is overdue after this many times the calls after which it was expected.
@@ -31,6 +44,8 @@ const SUPPORT_BELIEVED: f64 = 8.0;
 const SUPPORT_GUESS: f64 = 4.0;
 /// Most calls that an estimate from a raised limit is taken to rest on.
 const SUPPORT_RAISED_MAX: f64 = 50.0;
+/// A nanosecond, in seconds.
+const NANOSECOND: f64 = 1e-9;
 /// Shortest time between two events, in seconds, so that nothing is divided by zero.
 const SPAN_MIN: f64 = 1e-9;
 
@@ -99,6 +114,9 @@ const WINDOWS_ROUGH: u32 = 2;
 const SLACK_FACTOR: f64 = 1.5;
 /// Tolerance, as factors, within which two intervals of rates agree.
 const AGREE: (f64, f64) = (0.998, 1.002);
+/// Share of a measurement in which the lane was idle that is worth to look at, and most that is believed.
+const IDLE_SHARE_MIN: f64 = 0.01;
+const IDLE_SHARE_MAX: f64 = 0.7;
 /// A measurement of few calls lowers a well-founded estimate to this share at most.
 const UNPROVEN_FALL: f64 = 0.9;
 
@@ -113,6 +131,9 @@ struct Opening {
     accepted: u64,
     /// Uncertainty of `at`, in seconds to either side.
     slack: f64,
+    /// Seconds until then in which the lane had nothing to send or could not: what the server saved
+    /// meanwhile may be lost.
+    idle: f64,
 }
 
 /// A time during which the server refuses everything.
@@ -149,6 +170,14 @@ pub(super) struct RateEstimate {
     closure_max: f64,
     /// Refusals since the server was last open, each sent after the one before was known.
     refusals: u32,
+    first_window: FirstWindow,
+    /// Calls between two refusals, of late.
+    usual_gap: f64,
+    /// The rate that the first window told, in calls per second; 0 if none. How often less was found since.
+    first_rate: f64,
+    below_first: u32,
+    /// Seconds after which a refusal is known, if refusals come late; else 0.
+    late: f64,
     /// The last opening of a longer window.
     window_opening: Option<Opening>,
     /// That window was refusing then, and has not been seen to open since.
@@ -161,7 +190,7 @@ pub(super) struct RateEstimate {
 
 impl RateEstimate {
     pub(super) const NEW: RateEstimate = RateEstimate {
-        openings: [Opening { at: Mono::ZERO, seq: 0, accepted: 0, slack: 0.0 }; OPENINGS],
+        openings: [Opening { at: Mono::ZERO, seq: 0, accepted: 0, slack: 0.0, idle: 0.0 }; OPENINGS],
         len: 0,
         rate: f64::INFINITY,
         support: 0.0,
@@ -172,6 +201,11 @@ impl RateEstimate {
         accepted_before: 0,
         closure_max: 0.0,
         refusals: 0,
+        first_window: FirstWindow::NEW,
+        usual_gap: 0.0,
+        first_rate: 0.0,
+        below_first: 0,
+        late: 0.0,
         window_opening: None,
         window_closed: false,
         window: 0.0,
@@ -181,7 +215,7 @@ impl RateEstimate {
     /// Begins to learn now, after `seq` calls of which `accepted` were, from a rate (calls per second)
     /// that was found otherwise.
     pub(super) fn from(now: Mono, seq: u64, accepted: u64, rate: Option<f64>) -> RateEstimate {
-        let start = Opening { at: now, seq, accepted, slack: 0.0 };
+        let start = Opening { at: now, seq, accepted, slack: 0.0, idle: 0.0 };
         RateEstimate {
             started: Some(now),
             accepted_before: accepted,
@@ -190,6 +224,11 @@ impl RateEstimate {
             support: if rate.is_some() { SUPPORT_BELIEVED } else { 0.0 },
             ..RateEstimate::NEW
         }
+    }
+
+    /// Seconds from the first call to this one.
+    pub(super) fn run_time(&self, sent: Mono) -> Option<f64> {
+        self.started.map(|started| secs(started, sent))
     }
 
     /// Calls per second since the start, of which `accepted` were.
@@ -213,6 +252,11 @@ impl RateEstimate {
         self.is_known() && self.len == 1 && self.window_opening.is_none()
     }
 
+    /// The length of the server's window in seconds, if it counts in windows.
+    pub(super) fn window(&self) -> Option<f64> {
+        (self.windows >= WINDOWS_ROUGH && self.closure_max > 0.0).then_some(self.window)
+    }
+
     /// Fresh refusals since the server was last open.
     pub(super) const fn refusals(&self) -> u32 {
         self.refusals
@@ -230,10 +274,17 @@ impl RateEstimate {
             }
     }
 
+    /// Whether what is known of the server explains that it refuses now: not more often, or not longer, than
+    /// it has been seen to.
+    pub(super) fn explains(&self, now: Mono) -> bool {
+        let closed = self.closure.map_or(0.0, |closure| secs(closure.first, now));
+        self.refusals <= REFUSALS_KNOWN || closed <= CLOSURE_FACTOR * self.closure_max
+    }
+
     /// When to probe a closed server next, not before `pause_min` seconds: half as long again as it has
     /// been closed, longer at first, and more so when nothing is known (`blind`). A window that was seen
     /// to open will open one window later.
-    pub(super) fn next_probe(&self, now: Mono, pause_min: f64, blind: bool) -> Mono {
+    pub(super) fn next_probe(&mut self, now: Mono, pause_min: f64, blind: bool) -> Mono {
         let from = self.closure.map_or(now, |closure| closure.first);
         let expected = self
             .window_opening
@@ -249,7 +300,24 @@ impl RateEstimate {
             () if closed < SHORT_CLOSURE => closed,
             () => LONG_PROBE_SHARE * closed,
         };
-        now + seconds(pause.max(pause_min).min(PROBE_PAUSE_MAX))
+        let next = now + seconds(pause.max(pause_min).min(PROBE_PAUSE_MAX));
+        if self.window_opening.is_some() {
+            return next;
+        }
+        // A probe that is refused late costs as much as the wait for a short window.
+        let late = self.late > 0.0;
+        let latest = if late { next.max(now + seconds(LATE_PROBE_WAIT)) } else { next };
+        self.first_window.probe(now + seconds(pause_min), latest, late).unwrap_or(next)
+    }
+
+    /// A call was accepted and came back.
+    pub(super) fn answered(&mut self, now: Mono) {
+        self.first_window.answered(now);
+    }
+
+    /// Calls that the server has counted for refusals in a row: one, or all of them.
+    pub(super) fn counted_refusals(&self) -> f64 {
+        if self.first_window.counts_refused() { f64::from(self.refusals) } else { 1.0 }
     }
 
     /// The estimate, in calls per second.
@@ -257,9 +325,17 @@ impl RateEstimate {
         self.rate
     }
 
-    /// The pace to send at, in calls per second.
+    /// The pace to send at, in calls per second. Where refusals come late it stays below the estimate.
     pub(super) fn pace(&self) -> f64 {
-        self.rate * (1.0 + self.excess() + self.raise)
+        let excess = self.excess();
+        let excess = if self.late > 0.0 { -excess.clamp(LATE_MARGIN.0, LATE_MARGIN.1) } else { excess };
+        self.rate * (1.0 + excess + self.raise)
+    }
+
+    /// The server is taken for closed, because nothing has come back for so many seconds.
+    pub(super) fn closed_late(&mut self, seconds: f64) {
+        self.late = self.late.max(seconds);
+        self.refusals = CLOSURE_REFUSALS + 1;
     }
 
     fn excess(&self) -> f64 {
@@ -275,7 +351,12 @@ impl RateEstimate {
         }
         self.paced_calls += 1.0;
         let window = self.closure_max * self.rate;
-        if self.paced_calls <= OVERDUE * (1.0 / self.excess()).max(window) + in_flight {
+        // A late refusal costs what goes until it is known.
+        let late = if self.late > 0.0 { self.late * self.rate / EXCESS } else { 0.0 };
+        // Where others call too, refusals come more often than the own pace explains, until they are gone.
+        let usual = if self.usual_gap > 0.0 { GAPS_OVERDUE * self.usual_gap } else { f64::INFINITY };
+        let expected = (1.0 / self.excess()).min(usual.max(SUPPORT_BELIEVED));
+        if self.paced_calls <= OVERDUE * expected.max(window) + late + in_flight {
             return false;
         }
         // An estimate of few calls may be far off: its raise grows faster.
@@ -301,9 +382,14 @@ impl RateEstimate {
             opening.accepted = opening.accepted.saturating_sub(1);
         }
         if self.raise > RAISED_FROM * EXCESS {
-            self.limit_rose(Opening { at: sent, seq, accepted, slack: 0.0 });
+            self.limit_rose(Opening { at: sent, seq, accepted, slack: 0.0, idle: 0.0 });
+        }
+        if fresh && self.refusals == 0 && self.paced_calls > 0.0 {
+            let weight = if self.usual_gap == 0.0 { 1.0 } else { GAP_WEIGHT };
+            self.usual_gap += weight * (self.paced_calls - self.usual_gap);
         }
         self.refusals += u32::from(fresh);
+        self.first_window.refused(accepted.saturating_sub(self.accepted_before));
         self.raise = 0.0;
         self.paced_calls = 0.0;
         let new = Closure { seq, first: sent, last: sent };
@@ -340,8 +426,9 @@ impl RateEstimate {
         self.len = 0;
     }
 
-    /// A call was accepted; `before` calls sent before it were. True if the server has opened by it.
-    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> bool {
+    /// A call was accepted; `before` calls sent before it were, and the lane was idle for `idle` seconds so
+    /// far. True if the server has opened by it.
+    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64, idle: f64) -> bool {
         let Some(closure) = self.closure.filter(|closure| seq > closure.seq) else { return false };
         let in_window = before.saturating_sub(self.window_opening.map_or(0, |o| o.accepted)) as f64;
         let spent = in_window >= SUPPORT_BELIEVED;
@@ -357,16 +444,17 @@ impl RateEstimate {
         }
         (self.closure, self.refusals) = (None, 0);
         // It opened somewhere between the last refusal and this; of that, one interval is usual.
-        let gap = secs(closure.last, sent);
+        let first_window = self.first_window.opened();
+        let gap = if long && first_window.is_some() { 0.0 } else { secs(closure.last, sent) };
         let usual = if self.is_known() { OPENING_INTERVALS / self.rate } else { 0.0 };
         let slack = if gap > usual { OPENING_SLACK * gap } else { 0.0 };
-        let opening = Opening { at: sent.saturating_sub(seconds(slack)), seq, accepted: before, slack };
+        let opening = Opening { at: sent.saturating_sub(seconds(slack)), seq, accepted: before, slack, idle };
         // A window is measured from where it opened, not from where it was spent.
         if core::mem::take(&mut self.window_closed) && closed && !long {
             self.window_opening = Some(opening);
         }
         if long {
-            self.window_opened(opening);
+            self.window_opened(opening, first_window);
             return true;
         }
         if self.len == OPENINGS {
@@ -380,21 +468,44 @@ impl RateEstimate {
     }
 
     /// A window, perhaps of a second and longer limit, was spent and has opened again: what was accepted
-    /// since it opened last, or since the start, is what it allows.
-    fn window_opened(&mut self, opening: Opening) {
-        let start = Opening { at: self.started.unwrap_or(opening.at), seq: 0, accepted: 0, slack: 0.0 };
+    /// since it opened last, or since the start, is what it allows. The length of a first window, in seconds,
+    /// may have been found by a probe.
+    fn window_opened(&mut self, opening: Opening, first: Option<f64>) {
+        let start =
+            Opening { at: self.started.unwrap_or(opening.at), seq: 0, accepted: 0, slack: 0.0, idle: 0.0 };
         let from = self.window_opening.unwrap_or(start);
-        let (span, n) = (secs(from.at, opening.at), opening.accepted.saturating_sub(from.accepted) as f64);
+        let n = opening.accepted.saturating_sub(from.accepted) as f64;
+        let first = first.filter(|_| self.window_opening.is_none());
+        let span = first.unwrap_or_else(|| secs(from.at, opening.at));
         if span > 0.0 {
             self.rate = n / span;
+            match first {
+                Some(_) => self.first_rate = self.rate,
+                None => self.rate = self.not_below_first(self.rate),
+            }
             let sure = span / (opening.slack + from.slack).max(SPAN_MIN);
-            self.support = if self.window_opening.is_some() { n.min(sure) } else { SUPPORT_GUESS };
+            let found = first.is_some() || self.window_opening.is_some();
+            self.support = if found { n.min(sure) } else { SUPPORT_GUESS };
         }
         // The first measured window began somewhere in a window, later ones may be several.
         self.window = if self.windows < WINDOWS_ROUGH { span } else { self.window.min(span) };
         self.windows += 1;
         self.window_opening = Some(opening);
         (self.openings[0], self.len) = (opening, 1);
+    }
+
+    /// A rate that was found, in calls per second, or not much less than that of the first window: a stall
+    /// looks like a lower limit. If it is found again and again, the limit has fallen.
+    fn not_below_first(&mut self, found: f64) -> f64 {
+        if found >= FIRST_RATE_SHARE * self.first_rate {
+            self.below_first = 0;
+            return found;
+        }
+        self.below_first += 1;
+        if self.below_first > BELOW_FIRST_MAX {
+            self.first_rate = 0.0;
+        }
+        found.max(FIRST_RATE_SHARE * self.first_rate)
     }
 
     /// Starts anew from a rate, in calls per second, that was found otherwise.
@@ -405,6 +516,8 @@ impl RateEstimate {
             started: self.started,
             accepted_before: self.accepted_before,
             closure_max: self.closure_max,
+            first_window: self.first_window,
+            late: self.late,
             ..RateEstimate::NEW
         };
     }
@@ -413,6 +526,7 @@ impl RateEstimate {
     fn measure(&mut self) {
         let last = self.openings[self.len - 1];
         let (mut low, mut high, mut calls, mut keep) = (0.0f64, f64::INFINITY, 0.0f64, 0);
+        let mut stalled = false;
         for (i, opening) in self.openings.iter().enumerate().take(self.len - 1).rev() {
             let span = secs(opening.at, last.at);
             let n = last.accepted.saturating_sub(opening.accepted) as f64;
@@ -423,7 +537,10 @@ impl RateEstimate {
             if span <= SLACK_FACTOR * slack {
                 continue;
             }
-            let (l, h) = ((n - 1.0) / (span + slack), (n + 1.0) / (span - slack).max(SPAN_MIN));
+            // What was lost while the lane was idle makes the limit higher than what was accepted.
+            let idle = (last.idle - opening.idle).clamp(0.0, IDLE_SHARE_MAX * span);
+            stalled |= idle > IDLE_SHARE_MIN * span;
+            let (l, h) = ((n - 1.0) / (span + slack), (n + 1.0) / (span - idle - slack).max(SPAN_MIN));
             if l > high * AGREE.1 || h < low * AGREE.0 {
                 keep = i + 1;
                 break;
@@ -435,10 +552,12 @@ impl RateEstimate {
             self.len -= keep;
         }
         if high.is_finite() {
-            let found = f64::midpoint(low.max(0.0), high);
+            let middle = f64::midpoint(low.max(0.0), high);
+            let found = if stalled { (high * (1.0 - 1.0 / (calls + 1.0))).max(middle) } else { middle };
             let old = self.rate;
             // A few calls are no proof of a much lower limit against many.
             let proof = calls >= SUPPORT_BELIEVED || self.support < SUPPORT_BELIEVED;
+            let found = self.not_below_first(found);
             self.rate = if self.is_known() && !proof { found.max(UNPROVEN_FALL * old) } else { found };
             self.support = if proof { calls.max(1.0) } else { SUPPORT_BELIEVED };
         } else if !self.is_known() {
@@ -455,5 +574,5 @@ impl RateEstimate {
 
 /// Seconds from one time to another; zero if `to` is earlier.
 pub(super) fn secs(from: Mono, to: Mono) -> f64 {
-    to.since(from).as_nanos() as f64 * 1e-9
+    to.since(from).as_nanos() as f64 * NANOSECOND
 }

@@ -45,8 +45,10 @@ const ACCEPTED_BETWEEN: u32 = 4;
 const ACCEPTED_LARGE_STEP: u32 = 6;
 /// Accepted calls after which the interval is shortened by a small step at first ...
 const ACCEPTED_SMALL_STEP: u32 = 120;
-/// ... and at last. They halve after every second small step in a row, this often.
+/// ... and at last.
 const ACCEPTED_SMALL_STEP_MIN: u32 = 8;
+/// They halve after so many small steps in a row, this often.
+const STEPS_PER_HALVING: u32 = 2;
 const HALVINGS_MAX: u32 = 4;
 /// The first small step, as a share of the interval; it doubles each time, this often.
 const SMALL_STEP: f64 = 0.001;
@@ -165,7 +167,8 @@ impl SingleTokenBucket {
         let needed = if large {
             ACCEPTED_LARGE_STEP
         } else {
-            (ACCEPTED_SMALL_STEP >> (self.small_steps / 2).min(HALVINGS_MAX)).max(ACCEPTED_SMALL_STEP_MIN)
+            (ACCEPTED_SMALL_STEP >> (self.small_steps / STEPS_PER_HALVING).min(HALVINGS_MAX))
+                .max(ACCEPTED_SMALL_STEP_MIN)
         };
         if self.accepted < needed {
             return false;

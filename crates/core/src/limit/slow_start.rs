@@ -45,6 +45,9 @@ pub(super) struct SlowStart {
     changed: Mono,
     /// Failures in a row.
     failures: u32,
+    /// When the first of them came back, and how many calls were out then.
+    first: Mono,
+    out: u32,
     /// Since when the server is down.
     down: Option<Mono>,
     /// Upper bound of the start rate, in calls per second.
@@ -58,10 +61,17 @@ impl SlowStart {
         pace: TokenBucket::OPEN,
         changed: Mono::ZERO,
         failures: 0,
+        first: Mono::ZERO,
+        out: 0,
         down: None,
         start_rate_max: START_RATE.1,
         peak: PeakRate::NEW,
     };
+
+    /// Whether the server is down.
+    pub(super) const fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
 
     /// The server answered, though it did not do the work.
     pub(super) const fn answered(&mut self) {
@@ -91,10 +101,15 @@ impl SlowStart {
         self.pace.set(now, (!over).then_some(rate), 1.0 + rate * BURST_SECONDS);
     }
 
-    /// The server failed. True if that is an outage.
-    pub(super) fn failed(&mut self, now: Mono) -> bool {
+    /// The server failed while `out` other calls are out; the round trip is in seconds. True if that is an
+    /// outage: what was out when the first call failed must fail too, or take longer than a round trip.
+    pub(super) fn failed(&mut self, now: Mono, out: u32, round_trip: f64) -> bool {
+        if self.failures == 0 {
+            (self.first, self.out) = (now, out);
+        }
         self.failures = self.failures.saturating_add(1);
-        if self.failures < OUTAGE_FAILURES {
+        let all_failed = self.failures > self.out || secs(self.first, now) > round_trip;
+        if self.failures < OUTAGE_FAILURES || !all_failed {
             return false;
         }
         if self.down.is_none() {

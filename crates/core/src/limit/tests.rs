@@ -331,3 +331,168 @@ fn a_bucket_of_one_token_is_followed_at_its_interval() {
     assert!((19.0..=20.1).contains(&rate), "{rate}");
     assert!(share < 0.02, "{share}");
 }
+
+/// A server's answer: what comes back, and after how many seconds.
+struct TestAnswer {
+    seen: Feedback,
+    after: f64,
+}
+
+/// How a drain went.
+#[derive(Debug)]
+struct TestDrain {
+    /// Seconds until the last call was done.
+    took: f64,
+    /// Calls that were not accepted.
+    refused: u32,
+}
+
+/// Drains `calls` calls, at most 64 at once, from a server that is asked with the time and gives an answer.
+fn drain_with(l: &mut Limiter, calls: u32, mut server: impl FnMut(f64) -> TestAnswer) -> TestDrain {
+    let (mut now, mut waiting, mut done, mut refused) = (0.0, calls, 0, 0);
+    let mut out: alloc::vec::Vec<(f64, Ticket, Feedback)> = alloc::vec::Vec::new();
+    while done < calls && now < 1000.0 {
+        let mut wake = f64::INFINITY;
+        while waiting > 0 && out.len() < 64 {
+            match l.admit(at(now)) {
+                LimiterAdmit::Go(ticket) => {
+                    let answer = server(now);
+                    out.push((now + answer.after, ticket, answer.seen));
+                    waiting -= 1;
+                }
+                LimiterAdmit::At(t) => {
+                    wake = t.as_secs_f64().max(now + 1e-9);
+                    break;
+                }
+                LimiterAdmit::Full => break,
+            }
+        }
+        let next = (0..out.len()).min_by(|a, b| out[*a].0.total_cmp(&out[*b].0));
+        match next {
+            Some(i) if out[i].0 <= wake => {
+                let (at_time, ticket, seen) = out.swap_remove(i);
+                now = at_time;
+                let accepted = seen == Feedback::Accepted;
+                (done, refused) = (done + u32::from(accepted), refused + u32::from(!accepted));
+                waiting += u32::from(!accepted);
+                l.settle(ticket, at(now), seen, &Hints::default());
+            }
+            _ => now = wake,
+        }
+    }
+    TestDrain { took: now, refused }
+}
+
+/// A bucket that answers a call that it takes after 20 ms, and any other at once with `no`.
+fn bucket(rate: f64, burst: f64, no: Feedback) -> impl FnMut(f64) -> TestAnswer {
+    let (mut level, mut last) = (burst, 0.0);
+    move |now| {
+        level = f64::min(burst, level + (now - last) * rate);
+        last = now;
+        if level < 1.0 {
+            return TestAnswer { seen: no, after: 0.001 };
+        }
+        level -= 1.0;
+        TestAnswer { seen: Feedback::Accepted, after: 0.021 }
+    }
+}
+
+const FAILED: Feedback = Feedback::Failed { until: None };
+const THROTTLED: Feedback = Feedback::Throttled { until: None };
+
+#[test]
+fn a_limit_that_says_503_is_found_like_one_that_says_429() {
+    for burst in [1.0, 21.0] {
+        let mut l = Limiter::new(&LimitConfig::default());
+        let drained = drain_with(&mut l, 2000, bucket(100.0, burst, FAILED));
+        assert!(drained.took < 23.0 && drained.refused < 80, "burst {burst}: {drained:?}");
+        assert!(l.failures_are_limit(), "burst {burst}");
+        let belief = l.belief();
+        assert!(belief.by_failures && belief.rate.is_some_and(|r| (95.0..105.0).contains(&r)), "{belief}");
+    }
+}
+
+#[test]
+fn calls_at_once_that_fail_with_503_are_a_ceiling() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let mut ends: alloc::vec::Vec<f64> = alloc::vec::Vec::new();
+    let drained = drain_with(&mut l, 2000, move |now| {
+        ends.retain(|end| *end > now);
+        if ends.len() >= 8 {
+            return TestAnswer { seen: FAILED, after: 0.001 };
+        }
+        ends.push(now + 0.02);
+        TestAnswer { seen: Feedback::Accepted, after: 0.021 }
+    });
+    assert!(drained.took < 6.5 && drained.refused < 60, "{drained:?}");
+    assert_eq!(l.belief().kind, BelievedKind::Concurrency);
+}
+
+#[test]
+fn failures_at_random_are_not_taken_for_a_limit() {
+    // 64 at once of 20 ms are 3,200 a second, 6.25 s. Of a tenth, three in a row are an outage now and then.
+    for (share, most) in [(0.02, 7.0), (0.1, 64.0)] {
+        let (mut l, mut rng) = (Limiter::new(&LimitConfig::default()), crate::Rng::new(4));
+        let drained = drain_with(&mut l, 20_000, |_| {
+            let seen = if crate::Chance::unit(&mut rng) < share { FAILED } else { Feedback::Accepted };
+            TestAnswer { seen, after: 0.02 }
+        });
+        assert!(drained.took < most, "{share}: {drained:?}");
+    }
+}
+
+#[test]
+fn an_open_server_after_ten_seconds_of_refusals_is_used_at_once() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let drained = drain_with(&mut l, 300, |now| {
+        let seen = if now < 10.0 { THROTTLED } else { Feedback::Accepted };
+        TestAnswer { seen, after: 0.02 }
+    });
+    assert!(drained.took < 16.5 && drained.refused < 40, "{drained:?}");
+}
+
+#[test]
+fn what_is_not_explained_is_left_to_the_backoff_of_the_record() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let ticket = go(&mut l, at(0.0));
+    l.settle(ticket, at(0.1), THROTTLED, &Hints::default());
+    assert!(!l.explains_refusal(at(0.1)), "nothing was ever accepted");
+    let mut l = Limiter::new(&LimitConfig::default());
+    drain_with(&mut l, 500, bucket(50.0, 5.0, THROTTLED));
+    assert!(l.explains_refusal(at(11.0)), "the limit is known");
+}
+
+#[test]
+fn what_a_server_saved_during_a_stall_is_used_after_it() {
+    // A bucket of 50/s that holds 25; the client stands still for 0.4 s every 3 s.
+    let mut l = Limiter::new(&LimitConfig::default());
+    let mut server = bucket(50.0, 25.0, THROTTLED);
+    let (mut now, mut sent, mut refused) = (0.0f64, 0u32, 0u32);
+    let mut out: alloc::collections::VecDeque<(f64, Ticket, Feedback)> = alloc::collections::VecDeque::new();
+    let awake = |t: f64| if t % 3.0 < 0.4 { t - t % 3.0 + 0.4 } else { t };
+    while sent - refused < 1000 {
+        now = awake(now);
+        let wake = match l.admit(at(now)) {
+            LimiterAdmit::Go(ticket) => {
+                let answer = server(now);
+                sent += 1;
+                refused += u32::from(answer.seen != Feedback::Accepted);
+                out.push_back((now + 0.021, ticket, answer.seen));
+                continue;
+            }
+            LimiterAdmit::At(t) => t.as_secs_f64().max(now + 1e-9),
+            LimiterAdmit::Full => f64::INFINITY,
+        };
+        match out.front() {
+            Some(front) if front.0 <= wake => {
+                let Some((back, ticket, seen)) = out.pop_front() else { break };
+                now = awake(back.max(now));
+                l.settle(ticket, at(now), seen, &Hints::default());
+            }
+            _ => now = wake,
+        }
+    }
+    // (1000 - 25) / 50 is 19.5 s: what is earned in 0.4 s fits into the bucket.
+    assert!(now < 19.5 * 1.1, "{now}");
+    assert!(refused < 40, "{refused}");
+}

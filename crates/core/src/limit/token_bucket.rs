@@ -28,11 +28,14 @@ pub struct TokenBucket {
     tokens: f64,
     /// When `tokens` was last brought up to date.
     refilled: Mono,
+    /// Seconds for which it was full, and earned nothing.
+    idle: f64,
 }
 
 impl TokenBucket {
     /// Unlimited.
-    pub const OPEN: TokenBucket = TokenBucket { rate: None, burst: 1.0, tokens: 1.0, refilled: Mono::ZERO };
+    pub const OPEN: TokenBucket =
+        TokenBucket { rate: None, burst: 1.0, tokens: 1.0, refilled: Mono::ZERO, idle: 0.0 };
 
     /// Calls per second; none when unlimited.
     #[must_use]
@@ -49,10 +52,36 @@ impl TokenBucket {
         self.tokens = self.tokens.min(self.burst);
     }
 
-    /// Delays the next call by this many intervals (1 / rate), at most one.
+    /// Delays the next call by this many intervals (1 / rate).
     pub fn delay(&mut self, now: Mono, intervals: f64) {
         self.refill(now);
         self.tokens = 1.0 - intervals;
+    }
+
+    /// Tokens now.
+    #[must_use]
+    pub fn tokens(&mut self, now: Mono) -> f64 {
+        self.refill(now);
+        self.tokens
+    }
+
+    /// Seconds for which it was full, so far.
+    #[must_use]
+    pub const fn idle(&self) -> f64 {
+        self.idle
+    }
+
+    /// As many tokens more, beyond the burst if need be.
+    pub fn grant(&mut self, now: Mono, tokens: f64) {
+        self.refill(now);
+        self.tokens += tokens;
+        self.burst = self.burst.max(self.tokens);
+    }
+
+    /// What was saved is gone: at most this many tokens are left.
+    pub fn empty_to(&mut self, now: Mono, tokens: f64) {
+        self.refill(now);
+        self.tokens = self.tokens.min(tokens);
     }
 
     /// When the next call may go; `now` or earlier means at once.
@@ -75,7 +104,9 @@ impl TokenBucket {
         let elapsed = secs(self.refilled, now);
         self.refilled = self.refilled.max(now);
         if let Some(rate) = self.rate {
-            self.tokens = (self.tokens + elapsed * rate).min(self.burst);
+            let tokens = self.tokens + elapsed * rate;
+            self.tokens = tokens.min(self.burst);
+            self.idle += (tokens - self.tokens) / rate;
         }
     }
 }

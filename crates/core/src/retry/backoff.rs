@@ -1,8 +1,8 @@
-//! How long to wait before the next attempt.
+//! Backoff: the delay before the next attempt.
 //!
-//! The window grows as `e(n) = min(cap, base · factorⁿ)`, n counting from 0 for the first retry.
-//! Jitter then draws a point from it, because clients that fail together and wait alike fail
-//! together again:
+//! The window of retry n, counted from 0, is `e(n) = min(cap, base · factorⁿ)`. Jitter draws the
+//! delay from the window, because clients that fail at the same time and wait equally long fail at
+//! the same time again:
 //!
 //! | jitter | delay |
 //! |---|---|
@@ -11,44 +11,50 @@
 //! | equal | e/2 + U(0, e/2) |
 //! | decorrelated | U(base, 3 · the previous delay) |
 //! | additive | e + U(min, max) |
+//! | proportional | e · (1 + U(−share, share)) |
 //!
-//! The cap comes last, so that what is called a cap is one: no delay of any kind exceeds it. The
-//! functions are total: base 0, a factor below 1, NaN, attempt `u32::MAX` all give a delay
-//! between zero and the cap.
+//! The cap is applied last, so no delay of any kind exceeds it. All inputs are valid: base 0, a
+//! factor below 1, NaN, attempt `u32::MAX` all give a delay between zero and the cap.
 
 use crate::chance::Chance;
 use crate::time::nanos;
 use core::time::Duration;
 
-/// How a delay is drawn from its window.
+/// How a delay is drawn from its window `e`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Jitter {
-    /// The whole window, always.
+    /// No jitter: the delay is e.
     None,
-    /// Anything between nothing and the whole window.
+    /// Uniform between 0 and e.
     #[default]
     Full,
-    /// At least half the window.
+    /// Uniform between e/2 and e.
     Equal,
-    /// Between the base and three times the previous delay.
+    /// Uniform between the base and three times the previous delay.
     Decorrelated,
-    /// The whole window and a little more.
+    /// The window e plus a random time.
     Additive {
-        /// The shortest time that is added.
+        /// The minimum time that is added.
         min: Duration,
-        /// The longest time that is added.
+        /// The maximum time that is added.
         max: Duration,
+    },
+    /// The whole window, a share of it more or less. The share is from 0 to 1; anything else counts
+    /// as the nearer of the two.
+    Proportional {
+        /// The share.
+        share: f64,
     },
 }
 
 /// An exponential backoff.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// Window before the first retry, in nanoseconds.
+    /// The window before the first retry, in nanoseconds.
     base: f64,
-    /// Growth of the window per retry.
+    /// The growth of the window per retry.
     factor: f64,
-    /// Longest delay, in nanoseconds.
+    /// The maximum delay, in nanoseconds.
     cap: f64,
     jitter: Jitter,
 }
@@ -61,7 +67,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// A backoff from its four settings. A factor that is negative or not a number counts as 1.
+    /// Creates a backoff. A factor that is negative or NaN counts as 1.
     #[must_use]
     pub fn new(base: Duration, factor: f64, cap: Duration, jitter: Jitter) -> Backoff {
         let factor = if factor >= 0.0 { factor } else { 1.0 };
@@ -74,10 +80,18 @@ impl Backoff {
         Duration::from_nanos(self.base as u64)
     }
 
-    /// What no delay exceeds.
+    /// The maximum delay.
     #[must_use]
     pub fn cap(&self) -> Duration {
         Duration::from_nanos(self.cap as u64)
+    }
+
+    /// The same with another base or cap, where given.
+    #[must_use]
+    pub fn bounded(self, base: Option<Duration>, cap: Option<Duration>) -> Backoff {
+        let base = base.map_or(self.base, |base| nanos(base) as f64);
+        let cap = cap.map_or(self.cap, |cap| nanos(cap) as f64);
+        Backoff { base, cap, ..self }
     }
 
     /// How delays are drawn.
@@ -86,13 +100,13 @@ impl Backoff {
         self.jitter
     }
 
-    /// The delay before retry `n` (0 is the first), given the delay before the last one.
+    /// The delay before retry `n`, counted from 0. `previous` is the delay before the last retry.
     #[must_use]
     pub fn delay<C: Chance>(&self, n: u32, previous: Duration, chance: &mut C) -> Duration {
         Duration::from_nanos(self.delay_nanos(n, nanos(previous), chance))
     }
 
-    /// [`Backoff::delay`] in nanoseconds, for drivers that count in them.
+    /// [`Backoff::delay`] in nanoseconds.
     #[inline]
     #[must_use]
     pub fn delay_nanos<C: Chance>(&self, n: u32, previous: u64, chance: &mut C) -> u64 {
@@ -106,26 +120,35 @@ impl Backoff {
             Jitter::Additive { min, max } => {
                 self.window(n) + chance.between(nanos(min) as f64, nanos(max) as f64)
             }
+            Jitter::Proportional { share } => {
+                self.window(n) * (1.0 + proportion(share) * (2.0 * chance.unit() - 1.0))
+            }
         };
         delay.min(self.cap) as u64
     }
 
-    /// The longest that [`Backoff::delay`] can give for retry `n`.
+    /// The maximum of [`Backoff::delay`] for retry `n`.
     #[must_use]
     pub fn longest(&self, n: u32) -> Duration {
         let longest = match self.jitter {
             Jitter::None | Jitter::Full | Jitter::Equal => self.window(n),
             Jitter::Decorrelated => self.base * power(3.0, n.saturating_add(1)),
             Jitter::Additive { min, max } => self.window(n) + nanos(min.max(max)) as f64,
+            Jitter::Proportional { share } => self.window(n) * (1.0 + proportion(share)),
         };
         Duration::from_nanos(longest.min(self.cap) as u64)
     }
 
-    /// `min(cap, base · factorⁿ)`; zero for base zero, whatever the factor.
+    /// `min(cap, base · factorⁿ)`, in nanoseconds; zero for base zero, even if the factor is infinite.
     #[inline]
     fn window(&self, n: u32) -> f64 {
         if self.base == 0.0 { 0.0 } else { (self.base * power(self.factor, n)).min(self.cap) }
     }
+}
+
+/// A share from 0 to 1, whatever was given; what is not a number is 0.
+fn proportion(share: f64) -> f64 {
+    if share > 0.0 { share.min(1.0) } else { 0.0 }
 }
 
 /// `xⁿ` for `x ≥ 0` by squaring: exact for powers of two, the same on every platform.
@@ -168,6 +191,8 @@ mod tests {
             (Jitter::Equal, 200.0, 400.0),
             (Jitter::Decorrelated, 100.0, 900.0),
             (Jitter::Additive { min: ms(10), max: ms(50) }, 410.0, 450.0),
+            (Jitter::Proportional { share: 0.25 }, 300.0, 500.0),
+            (Jitter::Proportional { share: 7.0 }, 0.0, 800.0),
         ];
         for (jitter, lo, hi) in cases {
             let b = Backoff::new(ms(100), 2.0, ms(60_000), jitter);
@@ -211,11 +236,12 @@ mod tests {
                 min: Duration::from_nanos(a),
                 max: Duration::from_nanos(b)
             }),
+            any::<f64>().prop_map(|share| Jitter::Proportional { share }),
         ]
     }
 
     proptest! {
-        /// If it is called a cap, nothing exceeds it; and `longest` is an upper bound.
+        /// No delay exceeds the cap, and `longest` is an upper bound.
         #[test]
         fn no_delay_exceeds_the_cap(
             base in any::<u64>(), factor in any::<f64>(), cap in any::<u64>(), jitter in any_jitter(),
@@ -224,7 +250,7 @@ mod tests {
             let cap = Duration::from_nanos(cap);
             let b = Backoff::new(Duration::from_nanos(base), factor, cap, jitter);
             let d = b.delay(n, Duration::from_nanos(previous), &mut Rng::new(seed));
-            // The cap is held as a float, which above 2^53 ns (104 days) is right to 1 in 10^15.
+            // The cap is stored as a float, whose error above 2^53 ns (104 days) is 1 in 10^15.
             prop_assert!(d.as_secs_f64() <= cap.as_secs_f64() * (1.0 + 1e-15));
             if jitter != Jitter::Decorrelated {
                 prop_assert!(d <= b.longest(n));

@@ -1,21 +1,21 @@
-//! How many retries a lane may add to its calls.
+//! The retry budget: limits the number of retries of a lane.
 //!
-//! When a service is down, every caller that retries three times quadruples its load. The budget
-//! bounds that: each new call earns a fraction of a retry, time earns a small floor so that a
-//! quiet lane can still retry, and a retry is paid when it is decided. Why a token bucket and not
-//! a ring of time slots: it expires in O(1) after any idle time, and its bound is a line one can
-//! check: `retries ≤ size + ratio · calls + floor · seconds`.
+//! When a service is down, a caller with three retries per call quadruples its load. The budget
+//! bounds that: each new call adds a fraction of a token, each second adds a small floor so that a
+//! lane with few calls can still retry, and a retry costs one token. Why a token bucket and not a
+//! ring of time slots: the update takes O(1) after any idle time, and its bound is a simple formula:
+//! `retries ≤ size + ratio · calls + floor · seconds`.
 //!
-//! A pipeline holds durable records, so by default an empty budget makes a retry wait for its
-//! token ([`OnEmpty::Wait`]); an interactive caller gives up instead ([`OnEmpty::GiveUp`]).
+//! The records of a pipeline are durable, so by default a retry waits for its token when the budget
+//! is empty ([`OnEmpty::Wait`]); an interactive caller gives up instead ([`OnEmpty::GiveUp`]).
 
 use crate::time::{Mono, seconds};
 use core::time::Duration;
 
-/// What an empty budget means for the retry that asks.
+/// What happens to a retry when the budget is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnEmpty {
-    /// It waits for its token, each waiter behind the last.
+    /// It waits for its token, in order.
     #[default]
     Wait,
     /// It is refused.
@@ -25,18 +25,18 @@ pub enum OnEmpty {
 /// The settings of a [`Budget`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetConfig {
-    /// Tokens earned by one call; a retry costs one token.
+    /// The number of tokens added per call; a retry costs one token.
     pub ratio: f64,
-    /// Tokens earned per second.
+    /// The number of tokens added per second.
     pub floor_per_second: f64,
-    /// Size of the budget, in tokens; it starts full.
+    /// The size of the budget, in tokens; it starts full.
     pub size: f64,
     /// Whether a retry waits or is refused when the budget is empty.
     pub on_empty: OnEmpty,
 }
 
 impl Default for BudgetConfig {
-    /// 20 % of calls plus 10 a second, at most 100 kept; waits when empty.
+    /// 20 % of the calls plus 10 per second, size 100; waits when empty.
     fn default() -> BudgetConfig {
         BudgetConfig { ratio: 0.2, floor_per_second: 10.0, size: 100.0, on_empty: OnEmpty::Wait }
     }
@@ -45,30 +45,30 @@ impl Default for BudgetConfig {
 /// The retry budget of one lane.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Tokens earned by one call.
+    /// The number of tokens added per call.
     ratio: f64,
-    /// Tokens earned per second.
+    /// The number of tokens added per second.
     floor: f64,
-    /// Size, in tokens.
+    /// The size, in tokens.
     size: f64,
     on_empty: OnEmpty,
-    /// Tokens at `last`; negative when retries wait for theirs.
+    /// The number of tokens at `last`; negative when retries wait for theirs.
     tokens: f64,
-    /// When `tokens` was last brought up to date.
+    /// The time of the last update of `tokens`.
     last: Mono,
 }
 
-/// The answer to a retry that asks.
+/// The result of [`Budget::pay`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Paid: go at this time or later.
+    /// The retry is paid and may be sent from this time on.
     From(Mono),
-    /// Refused.
+    /// The budget is empty and the retry is not allowed.
     Refused,
 }
 
 impl Budget {
-    /// A full budget. Settings that are negative or not a number count as zero.
+    /// Creates a full budget. Settings that are negative or NaN count as zero.
     #[must_use]
     pub fn new(config: &BudgetConfig) -> Budget {
         let size = config.size.max(0.0);
@@ -82,13 +82,13 @@ impl Budget {
         }
     }
 
-    /// A new call was started: it earns its share.
+    /// Adds the tokens for a new call.
     pub fn earn(&mut self, now: Mono) {
         self.pass(now);
         self.tokens = (self.tokens + self.ratio).min(self.size);
     }
 
-    /// Pays for one retry.
+    /// Takes the token for one retry.
     pub fn pay(&mut self, now: Mono) -> Grant {
         self.pass(now);
         if self.tokens >= 1.0 {
@@ -103,12 +103,12 @@ impl Budget {
         Grant::From(now + seconds(wait))
     }
 
-    /// Gives back what was paid for a retry that did not happen.
+    /// Returns the token of a retry that was not sent.
     pub fn refund(&mut self) {
         self.tokens = (self.tokens + 1.0).min(self.size);
     }
 
-    /// Tokens left; negative when retries wait for theirs.
+    /// The number of tokens left; negative when retries wait for theirs.
     #[must_use]
     pub const fn left(&self) -> f64 {
         self.tokens
@@ -138,10 +138,10 @@ mod tests {
             Budget::new(&BudgetConfig { ratio: 0.5, floor_per_second: 1.0, size: 2.0, ..Default::default() });
         assert_eq!(b.pay(at(0.0)), Grant::From(at(0.0)));
         assert_eq!(b.pay(at(0.0)), Grant::From(at(0.0)));
-        // Empty: each waiter behind the last.
+        // Empty: the waiters are served in order.
         assert_eq!(b.pay(at(0.0)), Grant::From(at(1.0)));
         assert_eq!(b.pay(at(0.0)), Grant::From(at(2.0)));
-        // One second pays one debt, two calls the other.
+        // One second adds one missing token, two calls add the other.
         b.earn(at(1.0));
         b.earn(at(1.0));
         assert_eq!(b.left(), 0.0);

@@ -1,23 +1,22 @@
-//! When a commit to a sink is tried again.
+//! Retries of a commit to a sink.
 //!
-//! A sink has no lane: there is one writer, its commits come one after the other, and nobody else
-//! is slowed down by them. So neither limiter nor breaker nor budget apply, and what is left of a
-//! [`Call`](crate::call::Call) is a count and a backoff. There is no deadline either: a commit of a
-//! large batch may take minutes and still be worth a second attempt.
+//! A sink has no lane: it has one writer and sequential commits. So it needs no limiter, breaker or
+//! retry budget, only a number of attempts and a backoff. There is no deadline either: the commit of
+//! a large batch may take minutes and still be worth a second attempt.
 
 use super::backoff::Backoff;
 use crate::call::CallPolicy;
 use crate::chance::Chance;
 use core::time::Duration;
 
-/// What to do after a commit failed in a way that can heal.
+/// What to do after a transient failure of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitNext {
-    /// Wait so long, look whether it counted after all, and try again.
+    /// Wait this long, check whether the commit took effect, and try again if it did not.
     RetryAfter(Duration),
-    /// Give up after so many attempts. The sink is the other side: a later run may find it well.
+    /// Give up. A later run may succeed.
     GiveUp {
-        /// Attempts made.
+        /// The number of attempts made.
         attempts: u32,
     },
 }
@@ -25,28 +24,31 @@ pub enum CommitNext {
 /// The attempts to commit one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitRetry {
+    /// The maximum number of attempts.
     attempts_max: u32,
     backoff: Backoff,
+    /// The number of failed attempts.
     failed: u32,
+    /// The last delay.
     previous: Duration,
 }
 
 impl CommitRetry {
-    /// Attempts and backoff of `policy`. A batch that is not `repeatable` (an atomic run, whose
-    /// transaction is lost with its connection) gets one attempt.
+    /// Uses the attempts and the backoff of `policy`. A batch that is not `repeatable` (of an atomic
+    /// run, whose transaction is lost with its connection) gets one attempt.
     #[must_use]
     pub fn new(policy: &CallPolicy, repeatable: bool) -> CommitRetry {
         let attempts_max = if repeatable { policy.attempts_max.max(1) } else { 1 };
         CommitRetry { attempts_max, backoff: policy.backoff, failed: 0, previous: Duration::ZERO }
     }
 
-    /// Attempts that failed so far.
+    /// The number of failed attempts so far.
     #[must_use]
     pub const fn failed_attempts(&self) -> u32 {
         self.failed
     }
 
-    /// An attempt failed in a way that can heal: what now?
+    /// Decides what to do after a transient failure.
     pub fn failed<C: Chance>(&mut self, chance: &mut C) -> CommitNext {
         self.failed = self.failed.saturating_add(1);
         if self.failed >= self.attempts_max {

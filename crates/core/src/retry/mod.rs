@@ -1,5 +1,5 @@
-//! When to try again: [`backoff`] says how long, [`budget`] says how many in all, [`commit`] does
-//! both for sinks, which have no lane.
+//! Retries: the delay between attempts ([`backoff`]), the number of retries of a lane ([`budget`]),
+//! and the retries of a commit to a sink, which has no lane ([`commit`]).
 
 pub mod backoff;
 pub mod budget;

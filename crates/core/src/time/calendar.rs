@@ -1,14 +1,14 @@
-//! The proleptic Gregorian calendar: days since 1970-01-01 to dates and back.
+//! The proleptic Gregorian calendar: converts days since 1970-01-01 to dates and back.
 //!
-//! Why not a crate of dates: the decisions need it without `std` and without a clock, and it is forty
-//! lines. Everything that spells or reads a date in this workspace stands on them.
+//! Why not a date crate: this crate needs it without `std` and without a clock, and it is forty
+//! lines. The whole workspace formats and parses dates with them.
 
 use alloc::format;
 use alloc::string::String;
 
-/// Days in 400 years, after which the calendar repeats.
+/// The number of days in 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
-/// Days from 0000-03-01 to 1970-01-01.
+/// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 
 /// Whether a year has 366 days.
@@ -17,7 +17,7 @@ pub const fn is_leap_year(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// Days of a month, counted from 1; 0 for a month that there is not.
+/// The number of days in a month; 0 for a month outside 1 to 12.
 #[must_use]
 pub const fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
@@ -29,10 +29,10 @@ pub const fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 to a date. The date must exist, within some billion years.
+/// The number of days from 1970-01-01 to a date. The date must exist, within some billion years.
 #[must_use]
 pub const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that the leap day is the last.
+    // The year starts in March here, so that the leap day is the last day of a year.
     let year = if month <= 2 { year.saturating_sub(1) } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -40,7 +40,7 @@ pub const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era.saturating_mul(ERA_DAYS).saturating_add(day_of_era - EPOCH_DAYS)
 }
 
-/// Year, month and day of a day counted from 1970-01-01.
+/// The year, month and day that is `days` days after 1970-01-01.
 #[must_use]
 pub const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days.saturating_add(EPOCH_DAYS);
@@ -53,7 +53,7 @@ pub const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + (month <= 2) as i64, month, day)
 }
 
-/// A time in milliseconds since 1970 as RFC 3339 in UTC, in whole seconds, rounded down.
+/// Formats a time in milliseconds since 1970 as RFC 3339 in UTC, in whole seconds, rounded down.
 #[must_use]
 pub fn rfc3339(ms: i64) -> String {
     let seconds = ms.div_euclid(1000);

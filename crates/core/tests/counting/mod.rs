@@ -1,6 +1,6 @@
-//! An allocator that counts, for the test and the benchmark that say "no allocation".
+//! A counting allocator, for the test and the benchmark that check for allocations.
 //!
-//! `mod counting;` in a program makes it the program's allocator; the benchmark includes this
+//! `mod counting;` in a program makes it the allocator of the program; the benchmark includes this
 //! file by its path.
 #![allow(unsafe_code)] // The counting allocator; nothing else.
 
@@ -10,11 +10,11 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    // Per thread, so that what the test harness allocates beside a test does not count.
+    // Per thread, so that allocations of the test harness are not counted.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Allocations of this thread so far.
+/// The number of allocations of this thread so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
@@ -23,11 +23,11 @@ pub(crate) fn allocations() -> u64 {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller upholds the contract of this method, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller upholds the contract of this method, which is that of `System`.
         unsafe { System.dealloc(at, layout) }
     }
 }

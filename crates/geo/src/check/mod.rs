@@ -166,7 +166,8 @@ pub fn check(path: &Path, checks: &Checks, watch: &mut dyn Watch) -> Result<Repo
     let mut report = Report::new(layer);
     let mut checker = Checker::default();
     let mut found: Vec<Warning> = Vec::new();
-    let is_geojson = Format::detect(path)?.is_some_and(Format::is_only_wgs84);
+    let format = checks.read.format.map_or_else(|| Format::detect(path), |format| Ok(Some(format)))?;
+    let is_geojson = format.is_some_and(Format::is_only_wgs84);
     loop {
         let mut rejected = Vec::new();
         let batch = reader.next_batch(&mut rejected)?;

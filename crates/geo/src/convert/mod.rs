@@ -180,13 +180,13 @@ fn prepare(
 ) -> Result<(Work, Arc<Schema>, Crs), Error> {
     let layer = reader.layer();
     let Some(crs) = layer.crs.clone().or_else(|| steps.from_crs.clone()) else {
-        let message =
-            "the input declares no coordinate reference system; pass it, for example --from-crs EPSG:4326";
+        let message = "the input declares no coordinate reference system, or its .prj file names none that is \
+                       known; pass it, for example --from-crs EPSG:4326";
         return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
     };
     if let Some(asked) = steps.from_crs.as_ref().filter(|asked| !is_same(asked, &crs)) {
         let message = format!("the source says that it is in {crs}, and --from-crs says {asked}");
-        return Err(Problem::new(Code::CRS_MISMATCH, message).into());
+        return Err(Problem::new(Code::CRS_MISMATCH, message).under("--from-crs").into());
     }
     let only_wgs84 = format.is_some_and(Format::is_only_wgs84);
     let target = steps.to_crs.clone().unwrap_or_else(|| if only_wgs84 { Crs::wgs84() } else { crs.clone() });

@@ -1,11 +1,10 @@
-//! The change of datum by three or seven parameters: from one ellipsoid over the space around it to
-//! another that is shifted, turned and scaled.
+//! Datum shifts by Helmert transformation with three or seven parameters, in geocentric coordinates.
 //!
-//! A datum is a few hundred metres beside another, so that a position hardly turns. Only that turn is
-//! computed and added to the position: it needs no arc tangent but the first terms of its series, and
-//! loses no digits. Latitudes are found by Bowring's formula, which is exact to a nanometre within
-//! kilometres of the ellipsoid. Why not proj4rs: it iterates, and took most of the time of every
-//! system with such parameters.
+//! Datums are a few hundred metres apart, so longitude and latitude change by a small angle. Only that
+//! angle is computed and added: the first terms of the arc tangent's series are enough, and no digits
+//! are lost. The latitude comes from Bowring's formula, which is exact to a nanometre within kilometres
+//! of the ellipsoid. Why not proj4rs: it iterates, which took most of the time of every system with
+//! parameters.
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -13,21 +12,24 @@ use proj4rs::Proj;
 
 use super::simd::{Simd, around, in_blocks};
 
-/// Up to this tangent four terms of its series give an angle to the last bit.
+/// Largest tangent for which four terms of the series give the angle to the last bit.
 const SMALL: f64 = 0.003;
-/// How far a latitude may lie beyond a pole; it is then refused or not by the projection.
+/// Largest latitude in radians, a little beyond the pole; the projection decides about the rest.
 const LATITUDE_MAX: f64 = 1.001 * FRAC_PI_2;
 
-/// Nearer to the middle of the earth, in metres, the formulas lead nowhere.
+/// Distance from the geocentre in metres below which the formulas do not converge.
 const CORE: f64 = 100_000.0;
 
 const WGS84: Ellipsoid = Ellipsoid { a: 6_378_137.0, b: 6_356_752.314_245_179 };
-/// Below this difference of squared eccentricities GRS 80 and WGS 84 are one ellipsoid.
+/// Difference of squared eccentricities below which GRS 80 and WGS 84 count as one ellipsoid.
 const SAME: f64 = 5e-11;
 
+/// An ellipsoid of revolution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ellipsoid {
+    /// Semi-major axis, in metres.
     a: f64,
+    /// Semi-minor axis, in metres.
     b: f64,
 }
 
@@ -38,7 +40,7 @@ impl Ellipsoid {
         Ellipsoid { a, b }
     }
 
-    /// Longitude, latitude and height, in radians and metres, to metres from the middle of the earth.
+    /// Geocentric X, Y and Z in metres, from longitude and latitude in radians and height in metres.
     pub(super) fn out_of(self, lon: f64, lat: f64, height: f64) -> (f64, f64, f64) {
         let ((sin_lon, cos_lon), (sin, cos)) = (lon.sin_cos(), lat.sin_cos());
         let square = self.square();
@@ -47,8 +49,8 @@ impl Ellipsoid {
         (out * cos_lon, out * sin_lon, ((1.0 - square) * radius + height) * sin)
     }
 
-    /// The inverse of [`Ellipsoid::out_of`], by Bowring's formula until it stands still; NaN in the middle of
-    /// the earth, which has no latitude.
+    /// The inverse of [`Ellipsoid::out_of`], by Bowring's formula until it converges; NaN near the
+    /// geocentre, which has no latitude.
     pub(super) fn upon(self, x: f64, y: f64, z: f64) -> (f64, f64, f64) {
         const ROUNDS_MAX: usize = 8;
         let Ellipsoid { a, b } = self;
@@ -57,7 +59,7 @@ impl Ellipsoid {
         if out.hypot(z) < CORE {
             return (f64::NAN, f64::NAN, f64::NAN);
         }
-        // The latitude on the sphere around the ellipsoid.
+        // The parametric latitude.
         let mut around = (a * z).atan2(b * out);
         let mut lat = f64::NAN;
         for _ in 0..ROUNDS_MAX {
@@ -80,7 +82,7 @@ impl Ellipsoid {
     }
 }
 
-/// A datum with parameters that lead to WGS 84.
+/// The shift between a datum and WGS 84, in both directions.
 #[derive(Debug)]
 pub(super) struct Datum {
     to_wgs84: Helmert,
@@ -92,15 +94,14 @@ pub(super) struct Datum {
 struct Helmert {
     from: Ellipsoid,
     to: Ellipsoid,
-    /// Rotation times scale.
+    /// Rotation matrix times scale.
     matrix: [[f64; 3]; 3],
     /// Translation, in metres.
     step: [f64; 3],
 }
 
 impl Datum {
-    /// The datum of a definition; `None` if nothing is shifted: it tells no parameters, or those of WGS 84
-    /// itself.
+    /// The shift of a definition; `None` if it has no parameters, or those of WGS 84 itself.
     pub(super) fn of(proj: &Proj, definition: &str) -> Option<Datum> {
         let here = Ellipsoid::of(proj);
         let parameters =
@@ -115,7 +116,7 @@ impl Datum {
         let turn = |at: usize| (parameter(at) / 3600.0).to_radians();
         let (x, y, z, scale) = (turn(3), turn(4), turn(5), 1.0 + parameter(6) * 1e-6);
         let step = [parameter(0), parameter(1), parameter(2)];
-        // For turns so small the way back is the turn the other way.
+        // The inverse of a small rotation is the opposite rotation.
         let turned = |x: f64, y: f64, z: f64, scale: f64| {
             [[1.0, -z, y], [z, 1.0, -x], [-y, x, 1.0]].map(|row| row.map(|number| number * scale))
         };
@@ -164,7 +165,7 @@ impl Helmert {
     ) -> (Simd<N>, Simd<N>, Simd<N>) {
         let (sin_lon, cos_lon) = lon.sin_cos();
         let (sin, cos) = lat.sin_cos();
-        // Out into space.
+        // To geocentric coordinates.
         let square = self.from.square();
         let radius = self.from.a / (1.0 - square * (sin * sin)).map(f64::sqrt);
         let out = (radius + height) * cos;
@@ -173,7 +174,7 @@ impl Helmert {
             let row = self.matrix[i];
             row[0] * x + row[1] * y + row[2] * z + self.step[i]
         });
-        // And back: how far the meridian has turned, and the latitude upon it.
+        // Back to the change of longitude and of latitude.
         let turned_lon = small_angle(to_y * cos_lon - to_x * sin_lon, to_x * cos_lon + to_y * sin_lon);
         let Ellipsoid { a, b } = self.to;
         let out = (to_x * to_x + to_y * to_y).map(f64::sqrt);
@@ -192,7 +193,7 @@ impl Helmert {
     }
 }
 
-/// The angle of a place, which is small unless a pole is near.
+/// The angle `atan2(y, x)`, which is small except near a pole.
 #[inline]
 fn small_angle<const N: usize>(y: Simd<N>, x: Simd<N>) -> Simd<N> {
     let tangent = y / x;

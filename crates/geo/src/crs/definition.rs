@@ -1,10 +1,9 @@
-//! Well-known text: which system it defines.
+//! Identification of the system that well-known text defines.
 //!
-//! A code in the text settles it. Without one, as in every `.prj` file of ESRI, the name is looked
-//! up and the numbers beside it are held against those of the system of that name, because a file
-//! may call anything "British_National_Grid". What is called something else is found by its
-//! numbers: the same method, parameters, datum, ellipsoid and unit. Everything is held against ESRI's
-//! spelling of each system ([`super::text`]), the one that carries no codes.
+//! A code in the text decides. Without one, as in every `.prj` file of ESRI, the name is looked up, and
+//! the parameters must agree with those of the system of that name: a file may call anything
+//! "British_National_Grid". A system with another name is found by its method, parameters, datum,
+//! ellipsoid and unit. The reference is the ESRI WKT of each system ([`super::text`]), which has no codes.
 
 use std::sync::OnceLock;
 
@@ -12,7 +11,7 @@ use super::{Crs, parse, table, text};
 
 const DEPTH_MAX: usize = 64;
 
-/// Nodes around a system: the first one in them counts.
+/// Nodes around a system, of which the first child is used.
 const WRAPPERS: [&str; 4] = ["COMPD_CS", "COMPOUNDCRS", "BOUNDCRS", "SOURCECRS"];
 
 /// One `KEYWORD[value, …, NODE[…]]`.
@@ -74,7 +73,7 @@ impl WktNode {
     }
 }
 
-/// The system that a text defines, if it is one of the table.
+/// The system of the table that a text defines.
 pub(super) fn identify(text: &str) -> Option<Crs> {
     let root = WktNode::parse(text)?;
     let mut system = &root;
@@ -86,14 +85,14 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
         parse::known(authority, code).filter(|crs| crs.entry().is_some() || is_given_out(authority, code))
     });
     if let Some(crs) = code {
-        // A system that is not in the table is not another one of the same name.
+        // A code outside of the table must not match another system of the same name.
         return Some(crs).filter(|crs| crs.entry().is_some());
     }
     let given = Numbers::of(system);
     if let Some(number) = table::code_of_name(system.name()) {
         let known = text::esri(number).and_then(|text| Some(Numbers::of(&WktNode::parse(&text)?)));
         if known.as_ref().is_none_or(|known| !given.contradicts(known)) {
-            // The same name on another datum: perhaps there is a system with that.
+            // The same name with another datum: perhaps there is a system with that datum.
             let other = known.filter(|known| known.datum != given.datum).and_then(|_| given.find());
             return Some(parse::numbered(other.unwrap_or(number)));
         }
@@ -101,7 +100,7 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
     given.find().map(parse::numbered)
 }
 
-/// Whether a code is one that EPSG or ESRI give to systems, and not one that somebody made up.
+/// Whether a code is in a range that EPSG or ESRI assigns, and not made up.
 fn is_given_out(authority: &str, code: &str) -> bool {
     match authority.trim().to_ascii_uppercase().as_str() {
         "ESRI" => true,
@@ -110,21 +109,28 @@ fn is_given_out(authority: &str, code: &str) -> bool {
     }
 }
 
-/// What the numbers of a definition are, as far as it tells them.
+/// The parameters of a definition, as far as it gives them.
 #[derive(Debug, Default)]
 struct Numbers {
     projected: bool,
+    /// Projection method, normalised.
     method: String,
+    /// Name of the datum, normalised.
     datum: String,
+    /// Projection parameters by normalised name, in degrees or in the unit of the system.
     parameters: Vec<(String, f64)>,
+    /// Semi-major axis, in metres.
     axis: Option<f64>,
+    /// Inverse flattening.
     flattening: Option<f64>,
+    /// Longitude of the prime meridian, in degrees.
     meridian: f64,
+    /// Length of the unit in metres, or its angle in radians.
     unit: Option<f64>,
 }
 
 impl Numbers {
-    /// Of well-known text of the first version; of the second only the ellipsoid is read.
+    /// From WKT 1; of WKT 2 only the ellipsoid is read.
     fn of(system: &WktNode) -> Numbers {
         let projected = matches!(system.keyword.as_str(), "PROJCS" | "PROJCRS" | "PROJECTEDCRS");
         let geographic =
@@ -155,7 +161,7 @@ impl Numbers {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// Whether a number is told twice and differently.
+    /// Whether both give a parameter, with different values.
     fn contradicts(&self, known: &Numbers) -> bool {
         let other =
             |a: Option<f64>, b: Option<f64>, slack: f64| a.zip(b).is_some_and(|(a, b)| (a - b).abs() > slack);
@@ -167,18 +173,18 @@ impl Numbers {
             || other(self.unit, known.unit, 1e-9)
             || (self.meridian - known.meridian).abs() > 1e-6
             || self.parameters.iter().any(|(name, value)| {
-                // Lengths to a millimetre, angles to a centimetre on the ground.
+                // A millimetre in lengths, a centimetre on the ground in angles.
                 let slack = if name.contains("false") { 1e-3 } else { 1e-7 };
                 other(Some(*value), known.parameter(name), slack)
             })
     }
 
-    /// Whether both define the same, whatever they call it. What one of them does not tell must be
-    /// what it is when nobody tells it.
+    /// Whether both define the same system, whatever its name. A parameter that one of them leaves out
+    /// must have its default value.
     fn equals(&self, known: &Numbers) -> bool {
         let plain = |name: &str, value: f64| {
             let usual = if name.contains("scale") { 1.0 } else { 0.0 };
-            // On a cone with one parallel, that and the origin are one.
+            // With one standard parallel, it is the latitude of origin.
             value == usual
                 || (name == "standardparallel1" && self.parameter("latitudeoforigin") == Some(value))
         };
@@ -194,7 +200,7 @@ impl Numbers {
             && covers(known, self)
     }
 
-    /// The number of the system of the table with these numbers; one in use before one that is not.
+    /// The code of the system of the table with these parameters, current ones first.
     fn find(&self) -> Option<u32> {
         if self.datum.is_empty() || (self.projected && self.method.is_empty()) {
             return None;
@@ -211,19 +217,19 @@ struct System {
     numbers: Numbers,
 }
 
-/// Every system that ESRI spells, in the order of numbers. To unpack and read them takes longer than
-/// to compare with them all, so that it is done once, when first needed.
+/// Every system with ESRI WKT, in the order of codes. Decompressing and parsing them takes longer than
+/// comparing with all of them, so it is done once, when first needed.
 fn systems() -> &'static [System] {
     static SYSTEMS: OnceLock<Vec<System>> = OnceLock::new();
     SYSTEMS.get_or_init(|| {
         let mut all = Vec::new();
         text::each_esri(|number, text| {
-            // ESRI's own text of a number that is EPSG's too says nothing of EPSG's system.
+            // The ESRI WKT of the shared code is that of ESRI's system.
             if number == table::SHARED {
                 return;
             }
             let entry = table::entry(number);
-            // With heights a system has the numbers of the one without.
+            // A 3D system has the parameters of the 2D one.
             if entry.as_ref().is_some_and(|entry| entry.has_height) {
                 return;
             }
@@ -236,7 +242,7 @@ fn systems() -> &'static [System] {
     })
 }
 
-/// A cone cuts the globe along two parallels, and it does not matter which of them is told first.
+/// Orders the two standard parallels of a conic projection, whose order has no meaning.
 fn order_parallels(parameters: &mut [(String, f64)]) {
     let place = |name: &str| parameters.iter().position(|(known, _)| known == name);
     let (Some(first), Some(second)) = (place("standardparallel1"), place("standardparallel2")) else {
@@ -251,8 +257,7 @@ fn order_parallels(parameters: &mut [(String, f64)]) {
     }
 }
 
-/// How much a flattening may differ: files round it, but the two that are nearly the same are told
-/// apart where they are written in full.
+/// Tolerance for the inverse flattening: files round it, but GRS 80 and WGS 84 differ when written in full.
 fn flattening_slack(inverse: Option<f64>) -> f64 {
     let full = |inverse: f64| [298.257_222_101, 298.257_223_563].iter().any(|f| (inverse - f).abs() < 2e-8);
     if inverse.is_some_and(full) { 1e-6 } else { 1e-4 }
@@ -262,7 +267,7 @@ fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// A method's name, in ESRI's words where GDAL has its own.
+/// The normalised name of a method; ESRI's name where GDAL has its own.
 fn method(name: &str) -> String {
     let name = plain(name);
     let known = match name.as_str() {
@@ -279,7 +284,7 @@ fn method(name: &str) -> String {
     known.to_owned()
 }
 
-/// A parameter's name. The centre of a map and its origin are the same place.
+/// The normalised name of a parameter. Centre and origin are synonyms.
 fn parameter(name: &str) -> String {
     let name = plain(name);
     let known = match name.as_str() {
@@ -290,7 +295,7 @@ fn parameter(name: &str) -> String {
     known.to_owned()
 }
 
-/// A datum's name. ESRI writes `D_` before it and leaves "Datum" out.
+/// The normalised name of a datum, without ESRI's prefix `D_` and without "Datum".
 fn datum_name(name: &str) -> String {
     let name = plain(name.strip_prefix("D_").unwrap_or(name)).replace("datum", "");
     let known = match name.as_str() {
@@ -358,7 +363,7 @@ mod tests {
         }
     }
 
-    /// As ESRI writes it: the parallels the other way round than EPSG's, and all digits.
+    /// As ESRI writes it: the standard parallels in the other order than EPSG's, and with all digits.
     #[test]
     fn the_parallels_of_a_cone_have_no_order() {
         let michigan = r#"PROJCS["NAD_1983_StatePlane_Michigan_South_FIPS_2113_Feet_Intl",GEOGCS["GCS_North_American_1983",DATUM["D_North_American_1983",SPHEROID["GRS_1980",6378137.0,298.257222101]],PRIMEM["Greenwich",0.0],UNIT["Degree",0.0174532925199433]],PROJECTION["Lambert_Conformal_Conic"],PARAMETER["False_Easting",13123359.58005249],PARAMETER["False_Northing",0.0],PARAMETER["Central_Meridian",-84.36666666666666],PARAMETER["Standard_Parallel_1",42.1],PARAMETER["Standard_Parallel_2",43.66666666666666],PARAMETER["Latitude_Of_Origin",41.5],UNIT["Foot",0.3048]]"#;

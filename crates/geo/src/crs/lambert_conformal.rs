@@ -1,9 +1,8 @@
-//! The Lambert conformal conic projection, with one standard parallel or two: after the transverse Mercator projection the
-//! one that most national and state systems are in.
+//! The Lambert conformal conic projection, with one or two standard parallels. After transverse Mercator
+//! it is the commonest method of national and state systems.
 //!
-//! Why not proj4rs: on the way back it searches for each latitude, which made it slower than PROJ. The
-//! series of the conformal latitude, which the transverse Mercator projection has anyway, leads there
-//! at once.
+//! Why not proj4rs: its inverse iterates for the latitude, which made it slower than PROJ. The series of
+//! the conformal latitude, which transverse Mercator needs as well, has no iteration.
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -12,10 +11,10 @@ use proj4rs::Proj;
 use super::simd::{BlockProjection, LONGITUDE_MAX, SLACK, Simd, around};
 use super::transverse_mercator::{Series, conformal, geodetic, sine_sum, turned};
 
-/// Within this of a pole PROJ takes a latitude for the pole, and two parallels for one, in radians.
+/// Angle in radians within which PROJ takes a latitude for the pole, and two parallels for one.
 const CLOSE: f64 = 1e-10;
 
-/// A conformal conic projection.
+/// A Lambert conformal conic projection.
 #[derive(Debug)]
 pub(super) struct LambertConformal {
     /// Central meridian, in radians.
@@ -39,7 +38,7 @@ pub(super) struct LambertConformal {
 }
 
 impl LambertConformal {
-    /// What proj4rs has made of a definition, if it is this projection in its usual form.
+    /// The parameters that proj4rs has parsed, if the definition is this projection in its usual form.
     pub(super) fn of(proj: &Proj, definition: &str) -> Option<LambertConformal> {
         let usual = proj.projname() == "lcc" && proj.is_normalized_axis() && !definition.contains("+over");
         let number = |start: &str| {
@@ -51,7 +50,7 @@ impl LambertConformal {
         let origin = if definition.contains("+lat_0=") { proj.latitude_of_origin() } else { first };
         let (a, b) = proj.ellipse_parameters();
         let eccentricity = (1.0 - (b / a) * (b / a)).sqrt();
-        // The radius of a parallel on an ellipsoid of radius 1, and its isometric latitude.
+        // The radius of a parallel for a semi-major axis of 1, and its isometric latitude.
         let width = |lat: f64| lat.cos() / (1.0 - (eccentricity * lat.sin()).powi(2)).sqrt();
         let height = |lat: f64| lat.tan().asinh() - eccentricity * (eccentricity * lat.sin()).atanh();
         let cone_constant = if (first - second).abs() < CLOSE {
@@ -87,7 +86,7 @@ impl BlockProjection for LambertConformal {
         let (sin, cos) = lat.sin_cos();
         let turn = sine_sum(&self.conformal, 2.0 * sin * cos, (cos - sin) * (cos + sin));
         let (sin, cos) = turned(sin, cos, turn);
-        // The isometric latitude, by its absolute value: no digits are lost in the south.
+        // The isometric latitude, by its absolute value: no cancellation in the south.
         let height = sin.with(cos, |sin, cos| ((1.0 + sin.abs()) / cos).ln().copysign(sin));
         let radius = self.equator_radius * height.map(|height| (-self.cone_constant * height).exp());
         let radius = radius.with(lat, |radius, lat| {
@@ -97,7 +96,7 @@ impl BlockProjection for LambertConformal {
         let (sin, cos) = from.map(|lon| self.cone_constant * around(lon - self.meridian)).sin_cos();
         let placed = |metres: Simd<N>| {
             let there = (metres / self.unit).only(from, |lon| lon.abs() <= LONGITUDE_MAX);
-            // The other pole is nowhere.
+            // The opposite pole is at infinity.
             there.only(lat, |lat| {
                 lat.abs() <= FRAC_PI_2 + SLACK
                     && (lat.abs() < FRAC_PI_2 - CLOSE || lat * self.cone_constant > 0.0)

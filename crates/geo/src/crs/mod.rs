@@ -1,14 +1,14 @@
-//! Coordinate reference systems: which one, and from one to another.
+//! Coordinate reference systems: identification and transformation.
 //!
-//! What is known about a system comes from one table ([`table`]) that is generated from PROJ and
-//! verified row by row: a row counts only if our own projection of sixteen points over its area of
-//! use agrees with PROJ's to a centimetre, there and back. What is not verified is refused, never guessed. Why not
-//! a crate with a database of its own: of those we measured, the best was silently 120 km wrong in
-//! the Swiss grid and the others missed or misplaced hundreds of systems.
+//! All definitions come from one table ([`table`]), which is generated from PROJ and verified row by
+//! row: sixteen points over the area of use must agree with PROJ to a centimetre, forward and inverse.
+//! A system that is not verified is refused. Why not a crate with its own database: of those that we
+//! measured, the best was silently 120 km wrong in the Swiss grid, and the others lacked or misplaced
+//! hundreds of systems.
 //!
-//! Coordinates in batches are always x before y, east before north, as GIS software stores them,
-//! whatever order the authority writes. A service that sends latitude first is turned when it is
-//! read ([`Crs::is_north_first`] tells).
+//! Coordinates in batches are always x before y (east before north), as GIS software stores them,
+//! whatever axis order the authority defines. A reader swaps the axes of a service that sends latitude
+//! first ([`Crs::is_north_first`]).
 
 mod datum;
 mod definition;
@@ -38,7 +38,7 @@ pub struct Crs {
 }
 
 impl Crs {
-    /// Longitude and latitude on WGS 84, `OGC:CRS84`: what GeoJSON is in.
+    /// Longitude and latitude on WGS 84, `OGC:CRS84`: the system of GeoJSON.
     #[must_use]
     pub fn wgs84() -> Crs {
         Crs { authority: "OGC".into(), code: "CRS84".into() }
@@ -50,7 +50,7 @@ impl Crs {
         Crs { authority: "EPSG".into(), code: code.to_string() }
     }
 
-    /// The system to which ESRI gives this number: EPSG's code where there is one.
+    /// The system with this ESRI code; under its EPSG code where there is one.
     #[must_use]
     pub fn esri(code: u32) -> Crs {
         match table::same_as_esri(code) {
@@ -59,7 +59,7 @@ impl Crs {
         }
     }
 
-    /// Whether coordinates in files are longitude and latitude on WGS 84.
+    /// Whether this is longitude and latitude on WGS 84.
     #[must_use]
     pub fn is_wgs84(&self) -> bool {
         *self == Crs::wgs84() || *self == Crs::epsg(4326)
@@ -74,7 +74,7 @@ impl Crs {
         (self.authority == "EPSG").then(|| self.code.parse().ok()).flatten()
     }
 
-    /// The number of EPSG or ESRI, which overlap in [`table::SHARED`] only; CRS84 counts as 4326.
+    /// The code as a number. EPSG and ESRI share only [`table::SHARED`]; CRS84 counts as 4326.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
         match self.authority.as_str() {
@@ -83,19 +83,19 @@ impl Crs {
         }
     }
 
-    /// The authority of the number.
+    /// The authority of [`Crs::number`].
     #[must_use]
     pub fn organization(&self) -> &'static str {
         if self.authority == "ESRI" { "ESRI" } else { "EPSG" }
     }
 
-    /// What the table knows of it.
+    /// Its entry in the table.
     #[must_use]
     pub fn entry(&self) -> Option<table::Entry> {
         self.number().and_then(table::entry).filter(|entry| entry.esri == (self.authority == "ESRI"))
     }
 
-    /// Whether the authority writes north before east, as a service that follows it will send.
+    /// Whether the first axis of the authority's definition points north.
     #[must_use]
     pub fn is_north_first(&self) -> bool {
         *self != Crs::wgs84() && self.entry().is_some_and(|entry| entry.north_first)

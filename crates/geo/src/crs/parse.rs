@@ -1,4 +1,4 @@
-//! Reading the many ways in which a system is named.
+//! Parsing of identifiers and definitions of coordinate reference systems.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::error::Problem;
 impl FromStr for Crs {
     type Err = Problem;
 
-    /// Understands `EPSG:27700`, `27700`, `OGC:CRS84`, OGC URNs and URIs, well-known text of both
-    /// versions and of ESRI, PROJJSON, `+init=epsg:…` and the PROJ strings of the table. Of a
-    /// compound system the horizontal part counts.
+    /// Understands `EPSG:27700`, `27700`, `OGC:CRS84`, OGC URNs and URIs, WKT 1, WKT 2 and ESRI WKT,
+    /// PROJJSON, `+init=epsg:…` and the PROJ strings of the table. Of a compound system, the horizontal
+    /// component is used.
     fn from_str(text: &str) -> Result<Crs, Problem> {
         let text = text.trim().trim_start_matches('\u{feff}');
         let found = if text.starts_with('{') {
@@ -30,31 +30,31 @@ impl FromStr for Crs {
         };
         let crs = found.ok_or_else(|| {
             let start: String = text.chars().take(60).collect();
-            let tried =
-                "an authority's code, a URN or URI, well-known text, PROJJSON, a PROJ string and a name";
-            Problem::new(Code::CRS_NOT_FOUND, format!("no system found in {start:?}; tried {tried}"))
+            let tried = "an authority's code, a URN or URI, WKT, PROJJSON, a PROJ string and a name";
+            let message = format!("unknown coordinate reference system {start:?}; tried {tried}");
+            Problem::new(Code::CRS_NOT_FOUND, message)
         })?;
         if crs.entry().is_none() {
-            return Err(Problem::new(Code::CRS_NOT_FOUND, format!("{crs} is not in the table of systems")));
+            return Err(Problem::new(Code::CRS_NOT_FOUND, format!("{crs} is not a known system")));
         }
         Ok(crs)
     }
 }
 
-/// An authority and a code, as both are written in many places.
+/// The system of an authority and a code, in any case.
 pub(super) fn known(authority: &str, code: &str) -> Option<Crs> {
     let authority = authority.trim().to_ascii_uppercase();
     let code = code.trim();
     match authority.as_str() {
         "ESRI" if code.parse() == Ok(table::SHARED) => Some(Crs::esri(table::SHARED)),
-        // Each other number belongs to one of the two, and people write either name before it.
+        // Every other code belongs to one authority only, and people write either name before it.
         "EPSG" | "ESRI" => code.parse().ok().map(numbered),
         "OGC" | "CRS" if matches!(code, "CRS84" | "84" | "CRS84h") => Some(Crs::wgs84()),
         _ => None,
     }
 }
 
-/// The system of this number, EPSG's or ESRI's.
+/// The system of an EPSG or ESRI code.
 pub(super) fn numbered(number: u32) -> Crs {
     let is_esri =
         table::same_as_esri(number).is_some() || table::entry(number).is_some_and(|entry| entry.esri);
@@ -105,7 +105,7 @@ fn proj_string(text: &str) -> Option<Crs> {
     proj_strings().get(&wanted).copied().map(numbered)
 }
 
-/// The words of a PROJ string that tell where places are, in one order.
+/// The parameters of a PROJ string without those that change no coordinates, sorted.
 fn sorted_words(text: &str) -> String {
     let mut words: Vec<&str> = text
         .split_ascii_whitespace()
@@ -120,7 +120,7 @@ fn sorted_words(text: &str) -> String {
     words.join(" ")
 }
 
-/// The first system in use of each PROJ string, made when first needed.
+/// The first current system of each PROJ string, built when first needed.
 fn proj_strings() -> &'static HashMap<String, u32> {
     static STRINGS: OnceLock<HashMap<String, u32>> = OnceLock::new();
     STRINGS.get_or_init(|| {
@@ -132,7 +132,7 @@ fn proj_strings() -> &'static HashMap<String, u32> {
     })
 }
 
-/// The `id` of a PROJJSON system or, if it is compound or bound, of the part that counts.
+/// The `id` of a PROJJSON system; of a compound or bound one, that of its horizontal or source system.
 fn projjson(text: &str) -> Option<Crs> {
     let mut depth = 0usize;
     let (mut authority, mut code): (Option<String>, Option<String>) = (None, None);
@@ -197,7 +197,7 @@ fn projjson(text: &str) -> Option<Crs> {
             _ => {}
         }
     }
-    // Several codes may share a name, so that the name counts only without a code.
+    // Several codes may share a name, so the name is used only without a code.
     authority.zip(code).map_or(named, |(authority, code)| known(&authority, &code))
 }
 

@@ -1,19 +1,21 @@
-//! Whether coordinates can be in the system that they are said to be in.
+//! Whether coordinates can be in the system that they are declared to be in.
 //!
-//! A wrong label is not seen in the numbers of one place, but mostly in the box around many. The box is brought to WGS 84
-//! and held against what is known:
+//! One position rarely shows a wrong declaration, but the bounding box of many does. The box is
+//! transformed to WGS 84 and compared with:
 //!
-//! - **the globe**: latitudes beyond 91° and longitudes beyond 540.5° (data may count from 0 to 360 and go on over the
-//!   antimeridian) are no degrees; places more than 400 million metres or feet from the origin of a map are on no map;
-//! - **the area of use** of a projected system: a box that lies more than half the size of the area, and at least 10°,
-//!   beside it is not in this system, and neither is one whose numbers lie in the area if they are taken for degrees
-//!   and do not lie there as they are. A geographic system means something everywhere, so that its area counts
-//!   only where the box lies within it with x and y swapped, and not as it is;
-//! - **the extent that a source declares**: it may be old or sloppy, so that it contradicts only if the box lies more than
-//!   half its size, and at least 1°, beside it, or within it with x and y swapped.
+//! - **the globe**: latitudes beyond 91° and longitudes beyond 540.5° (data may count from 0° to 360° and
+//!   continue over the antimeridian) are not degrees; projected coordinates are at most 400 million metres
+//!   or feet from the origin;
+//! - **the area of use** of a projected system: a box is a mismatch if its distance from the area is more
+//!   than half the size of the area and more than 10°, or if it lies outside but would lie inside as
+//!   degrees. A geographic system is defined everywhere, so its area counts only if the box lies inside
+//!   with x and y swapped, and outside as it is;
+//! - **the extent that the source declares**: it may be old or rough, so a box is a mismatch only if its
+//!   distance is more than half the size of the extent and more than 1°, or if it lies inside with x and
+//!   y swapped.
 //!
-//! Everything else passes: data may reach beyond an area, and a false alarm costs a person's trust. One box is looked at
-//! per batch, and only if it is larger than what has passed, so that no position is transformed for this.
+//! Everything else passes: data may reach beyond an area of use, and a false alarm costs trust. One box is
+//! checked per batch, and only if it extends what has passed, so single positions are not transformed.
 
 use tidegate_core::Code;
 
@@ -22,30 +24,41 @@ use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::error::Problem;
 
+/// Largest latitude, in degrees.
 const LATITUDE_MAX: f64 = 91.0;
+/// Largest longitude, in degrees.
 const LONGITUDE_MAX: f64 = 540.5;
-/// Ten times around the earth: numbers of zones stand before an easting, and feet are shorter than metres.
+/// Largest projected coordinate: ten times the circumference of the earth in metres, because eastings may
+/// have the number of a zone before them, and feet are shorter than metres.
 const LENGTH_MAX: f64 = 4e8;
+/// Smallest distance from the area of use that is a mismatch, in degrees.
 const AREA_MARGIN: f64 = 10.0;
+/// Smallest distance from the declared extent that is a mismatch, in degrees.
 const EXTENT_MARGIN: f64 = 1.0;
-/// Places along each side of a box that are brought to WGS 84.
+/// Margin around an extent that decides between two readings of coordinates, in degrees and as a share of
+/// its size: extents are rounded, or outdated.
+const READING_MARGIN: f64 = 0.1;
+/// Intervals along each side of a box, at whose ends positions are transformed to WGS 84.
 const SAMPLES: u32 = 4;
 
-/// Holds the boxes around batches against the system that they are said to be in. One for each layer or source.
+/// Checks the bounding boxes of batches against the declared system. One for each layer or source.
 pub struct Plausibility {
     crs: Crs,
     to_wgs84: Option<Transform>,
     geographic: bool,
+    /// Area of use, in degrees.
     area: Option<Bounds>,
+    /// Extent that the source declares, in degrees on WGS 84.
     declared: Option<Bounds>,
+    /// Bounding box of all that has passed, in the system.
     seen: Option<Bounds>,
-    /// What to do if the coordinates are right all the same, for the message.
+    /// How to accept the coordinates all the same, for the message.
     accept: &'static str,
 }
 
 impl Plausibility {
-    /// For coordinates that are said to be in this system. One that cannot be transformed is held against
-    /// nothing but the globe.
+    /// For coordinates that are declared to be in this system. If it cannot be transformed, only the globe
+    /// is checked.
     #[must_use]
     pub fn new(crs: &Crs) -> Plausibility {
         let entry = crs.entry();
@@ -61,32 +74,32 @@ impl Plausibility {
         }
     }
 
-    /// Also against the extent that the source declares, in WGS 84 or in the system itself.
+    /// Also checks the extent that the source declares, in WGS 84 or in the system itself.
     #[must_use]
     pub fn with_extent(mut self, extent: Bounds, in_wgs84: bool) -> Plausibility {
         self.declared = if in_wgs84 { Some(extent) } else { self.placed(extent) };
         self
     }
 
-    /// The same as [`Plausibility::with_extent`], for an extent in WGS 84 that becomes known later.
+    /// As [`Plausibility::with_extent`], for an extent in WGS 84 that becomes known later.
     pub fn expect(&mut self, extent: Bounds) {
         self.declared = Some(extent);
     }
 
-    /// With other words on how to accept coordinates that seem to be wrong.
+    /// With another hint on how to accept the coordinates.
     #[must_use]
     pub fn accepted_by(mut self, words: &'static str) -> Plausibility {
         self.accept = words;
         self
     }
 
-    /// What has passed so far, in the system.
+    /// The bounding box of all that has passed, in the system.
     #[must_use]
     pub fn seen(&self) -> Option<Bounds> {
         self.seen
     }
 
-    /// The box around a batch.
+    /// Checks the bounding box of a batch.
     ///
     /// # Errors
     /// As [`Plausibility::see`].
@@ -95,10 +108,10 @@ impl Plausibility {
         all.reduce(Bounds::union).map_or(Ok(()), |found| self.see(found))
     }
 
-    /// A box, in the system.
+    /// Checks a bounding box in the system.
     ///
     /// # Errors
-    /// `CRS_MISMATCH` if it contradicts what is known, with what was seen and what was expected.
+    /// `CRS_MISMATCH` with the box and what was expected.
     pub fn see(&mut self, found: Bounds) -> Result<(), Problem> {
         let all = self.seen.map_or(found, |seen| seen.union(found));
         if self.seen != Some(all) {
@@ -112,15 +125,29 @@ impl Plausibility {
         Ok(())
     }
 
+    /// Whether a box can lie in an extent in WGS 84, and all of it: of two readings of the same numbers, only one does.
+    /// Closer than [`Plausibility::see`], which only looks for contradictions.
+    #[must_use]
+    pub fn is_in(&self, found: Bounds, extent: Bounds) -> bool {
+        let room = |low: f64, high: f64| READING_MARGIN + READING_MARGIN * (high - low);
+        let (by_x, by_y) = (room(extent.min_x, extent.max_x), room(extent.min_y, extent.max_y));
+        self.places(found).all(|place| {
+            place.is_some_and(|(lon, lat)| {
+                (extent.min_x - by_x..=extent.max_x + by_x).contains(&lon)
+                    && (extent.min_y - by_y..=extent.max_y + by_y).contains(&lat)
+            })
+        })
+    }
+
     fn globe(&self, found: Bounds) -> Result<(), Problem> {
         let beyond = |low: f64, high: f64, most: f64| low < -most || high > most;
         if self.geographic {
             let is = beyond(found.min_x, found.max_x, LONGITUDE_MAX)
                 || beyond(found.min_y, found.max_y, LATITUDE_MAX);
-            return if is { Err(self.mismatch(found, "which are no degrees")) } else { Ok(()) };
+            return if is { Err(self.mismatch(found, "which are not degrees")) } else { Ok(()) };
         }
         let is = beyond(found.min_x, found.max_x, LENGTH_MAX) || beyond(found.min_y, found.max_y, LENGTH_MAX);
-        if is { Err(self.mismatch(found, "which is farther than the earth is large")) } else { Ok(()) }
+        if is { Err(self.mismatch(found, "which is larger than the earth")) } else { Ok(()) }
     }
 
     fn area(&self, found: Bounds, placed: Bounds) -> Result<(), Problem> {
@@ -128,7 +155,7 @@ impl Plausibility {
         if meets(placed, area, 0.0) {
             return Ok(());
         }
-        let expected = format!("the system is meant for {}", words(area));
+        let expected = format!("its area of use is {}", words(area));
         if self.geographic {
             let is = lies_in(swapped(found), area);
             let why = format!("{expected}; latitude and longitude seem to be swapped");
@@ -164,18 +191,25 @@ impl Plausibility {
         Err(self.mismatch(found, &why))
     }
 
-    /// The box in WGS 84, from places along its sides; nothing if none of them has a place there.
-    fn placed(&self, found: Bounds) -> Option<Bounds> {
-        let way = self.to_wgs84.as_ref()?;
+    /// The box in WGS 84, from a grid of positions in it; `None` if none of them can be transformed.
+    #[must_use]
+    pub fn placed(&self, found: Bounds) -> Option<Bounds> {
         let mut all: Option<Bounds> = None;
-        let at = |low: f64, high: f64, step: u32| low + (high - low) * f64::from(step) / f64::from(SAMPLES);
-        for (i, j) in (0..=SAMPLES).flat_map(|i| (0..=SAMPLES).map(move |j| (i, j))) {
-            let (x, y) = (at(found.min_x, found.max_x, i), at(found.min_y, found.max_y, j));
-            if let Ok((lon, lat, _)) = way.position(x, y, 0.0) {
-                all.get_or_insert(Bounds { min_x: lon, min_y: lat, max_x: lon, max_y: lat }).extend(lon, lat);
-            }
+        for (lon, lat) in self.places(found).flatten() {
+            all.get_or_insert(Bounds { min_x: lon, min_y: lat, max_x: lon, max_y: lat }).extend(lon, lat);
         }
         all
+    }
+
+    /// Places along the sides of a box and in it, in WGS 84.
+    fn places(&self, found: Bounds) -> impl Iterator<Item = Option<(f64, f64)>> {
+        let at = |low: f64, high: f64, step: u32| low + (high - low) * f64::from(step) / f64::from(SAMPLES);
+        let steps = (0..=SAMPLES).flat_map(|i| (0..=SAMPLES).map(move |j| (i, j)));
+        steps.map(move |(i, j)| {
+            let (x, y) = (at(found.min_x, found.max_x, i), at(found.min_y, found.max_y, j));
+            let (lon, lat, _) = self.to_wgs84.as_ref()?.position(x, y, 0.0).ok()?;
+            Some((lon, lat))
+        })
     }
 
     fn mismatch(&self, found: Bounds, why: &str) -> Problem {
@@ -189,18 +223,18 @@ impl Plausibility {
     }
 }
 
-/// A box with x and y in each other's place.
+/// A box with x and y swapped.
 fn swapped(b: Bounds) -> Bounds {
     Bounds { min_x: b.min_y, min_y: b.min_x, max_x: b.max_y, max_y: b.max_x }
 }
 
-/// Where a box begins and ends going east; a west greater than its east goes over the antimeridian.
+/// West and east of a box; east is beyond 180° if the box crosses the antimeridian.
 fn eastward(b: Bounds) -> (f64, f64) {
     (b.min_x, if b.min_x > b.max_x { b.max_x + 360.0 } else { b.max_x })
 }
 
-/// Whether a box meets another that is widened by half its size, and at least the margin, where there is one; a whole turn
-/// more or less does not matter.
+/// Whether a box intersects another, which is extended by half its size and at least by the margin, if
+/// that is not 0. Longitudes are compared modulo 360°.
 fn meets(found: Bounds, other: Bounds, margin: f64) -> bool {
     let ((west, east), (other_west, other_east)) = (eastward(found), eastward(other));
     let wide = |low: f64, high: f64| if margin > 0.0 { margin.max((high - low) / 2.0) } else { 0.0 };
@@ -211,7 +245,7 @@ fn meets(found: Bounds, other: Bounds, margin: f64) -> bool {
     across && found.min_y <= other.max_y + by_y && other.min_y - by_y <= found.max_y
 }
 
-/// Whether a box of degrees lies wholly in another.
+/// Whether a box of degrees lies inside another.
 fn lies_in(found: Bounds, other: Bounds) -> bool {
     let ((west, east), (other_west, other_east)) = (eastward(found), eastward(other));
     let across =
@@ -246,19 +280,19 @@ mod tests {
     #[test]
     fn a_wrong_label_is_found() {
         for (code, found, declared, word) in [
-            (4326, [12_745_374.0, 0.0, 12_745_375.0, 10.0], None, "no degrees"),
-            (4326, [5.0, 40.0, 15.0, 5_500_000.0], None, "no degrees"),
+            (4326, [12_745_374.0, 0.0, 12_745_375.0, 10.0], None, "not degrees"),
+            (4326, [5.0, 40.0, 15.0, 5_500_000.0], None, "not degrees"),
             // Degrees in a map's system, and the other way round.
             (32632, [8.9, 47.9, 9.1, 48.1], None, "seem to be degrees"),
             (25832, [9.0, 50.0, 9.0, 50.0], None, "seem to be degrees"),
             // The British grid called the Swiss one.
-            (2056, [400_000.0, 100_000.0, 600_000.0, 300_000.0], None, "meant for"),
-            (27700, [2_600_000.0, 1_200_000.0, 2_700_000.0, 1_250_000.0], None, "meant for"),
+            (2056, [400_000.0, 100_000.0, 600_000.0, 300_000.0], None, "area of use"),
+            (27700, [2_600_000.0, 1_200_000.0, 2_700_000.0, 1_250_000.0], None, "area of use"),
             // Latitude first.
             (4258, [48.0, 8.0, 49.0, 9.0], Some([8.0, 48.0, 9.0, 49.0]), "swapped"),
             (4674, [-10.0, -60.0, -5.0, -50.0], None, "swapped"),
             (4326, [8.0, 48.0, 9.0, 49.0], Some([-75.0, 40.0, -70.0, 45.0]), "declares"),
-            (3857, [8.0, 48.0, 9.0, 49.0], Some([8.0, 48.0, 9.0, 49.0]), "meant for"),
+            (3857, [8.0, 48.0, 9.0, 49.0], Some([8.0, 48.0, 9.0, 49.0]), "area of use"),
         ] {
             let said = told(code, found, declared);
             if code == 3857 {

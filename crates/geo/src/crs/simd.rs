@@ -1,24 +1,25 @@
-//! Several numbers that go through the same arithmetic, so that the compiler works on two at a time
-//! and the processor waits for none. Why not its widest instructions: they would have to be asked
-//! for at run time, in unsafe code, and round differently from machine to machine.
+//! Arithmetic on small blocks of numbers, which the compiler vectorises to SSE2.
+//!
+//! Why not wider instructions: they need detection at run time and unsafe code, and fused operations
+//! would round differently from machine to machine.
 
 use std::array::from_fn;
 use std::f64::consts::{PI, TAU};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// What PROJ forgives in a latitude beyond a pole and in a longitude beyond half a turn, in radians.
+/// PROJ's tolerance for a latitude beyond the pole and a longitude beyond 180°, in radians.
 pub(super) const SLACK: f64 = 1e-12;
 
-/// The longitude in radians beyond which PROJ refuses.
+/// The largest longitude that PROJ accepts, in radians.
 pub(super) const LONGITUDE_MAX: f64 = 10.0;
 
-/// A longitude within half a turn, as PROJ takes it.
+/// A longitude normalised to ±π, as PROJ does it.
 #[inline]
 pub(super) fn around(lon: f64) -> f64 {
     if lon.abs() < PI + SLACK { lon } else { lon + PI - TAU * ((lon + PI) / TAU).floor() - PI }
 }
 
-/// Numbers side by side.
+/// A block of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Simd<const N: usize>(pub(super) [f64; N]);
 
@@ -38,7 +39,7 @@ impl<const N: usize> Simd<N> {
         self.0.into_iter().all(is)
     }
 
-    /// NaN where `other` is not so.
+    /// NaN where the condition does not hold for `other`.
     #[inline]
     pub(super) fn only(self, other: Simd<N>, is: impl Fn(f64) -> bool) -> Simd<N> {
         self.with(other, |this, other| if is(other) { this } else { f64::NAN })
@@ -50,13 +51,13 @@ impl<const N: usize> Simd<N> {
         (Simd(both.map(|(sin, _)| sin)), Simd(both.map(|(_, cos)| cos)))
     }
 
-    /// The angles of tangents up to 0.003.
+    /// The arc tangent of numbers up to 0.003.
     #[inline]
     pub(super) fn small_atan(self) -> Simd<N> {
         self * (self * self).polynomial([1.0, -1.0 / 3.0, 1.0 / 5.0, -1.0 / 7.0])
     }
 
-    /// The sum of the terms with the powers of these, the first with none.
+    /// The polynomial with these coefficients, lowest degree first.
     #[inline]
     pub(super) fn polynomial<const K: usize>(self, terms: [f64; K]) -> Simd<N> {
         terms.into_iter().rev().fold(Simd([0.0; N]), |sum, term| sum * self + term)
@@ -99,7 +100,7 @@ impl<const N: usize> Neg for Simd<N> {
     }
 }
 
-/// Each by itself.
+/// Applies a function to each position of a block.
 pub(super) fn one_by_one<const N: usize>(
     x: Simd<N>,
     y: Simd<N>,
@@ -112,12 +113,12 @@ pub(super) fn one_by_one<const N: usize>(
     (Simd(x), Simd(y))
 }
 
-/// Positions that are computed together.
+/// Positions in a block.
 const BLOCK: usize = 4;
 
-/// A projection of our own, over as many positions as there are.
+/// A projection of our own.
 pub(super) trait BlockProjection {
-    /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
+    /// Longitudes and latitudes in radians to eastings and northings; NaN outside its domain.
     fn forward<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>);
 
     /// The inverse of [`BlockProjection::forward`].
@@ -134,8 +135,8 @@ pub(super) trait BlockProjection {
     }
 }
 
-/// Two slices through a function, in blocks and then one by one. What becomes of a position must not
-/// hang on its neighbours: two geometries that share a corner share it afterwards.
+/// Applies a function to two slices, in blocks and the rest one by one. Both must give the same bits:
+/// geometries that share a vertex still share it afterwards.
 #[inline]
 pub(super) fn in_blocks(
     x: &mut [f64],

@@ -1,72 +1,72 @@
-//! The table of systems, `data/crs.bin`, made by `examples/crs_table.rs`.
+//! The table of coordinate reference systems, `data/crs.bin`, made by `examples/crs_table.rs`.
 //!
-//! PROJ strings share most of their words, so the file holds each word once and each system as a
-//! list of word numbers. It is read once, when first needed.
+//! PROJ strings share most of their parameters, so the file holds each parameter once and each system as
+//! a list of indices. It is read when first needed.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::bounds::Bounds;
 
-/// The one number that both EPSG and ESRI give out, to different systems. EPSG's is known here.
+/// The one code that EPSG and ESRI both use, for different systems. The table has EPSG's.
 pub const SHARED: u32 = 4812;
 
 static FILE: &[u8] = include_bytes!("../../data/crs.bin");
 
-/// What the table knows of a system.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The code of EPSG or ESRI. ESRI's numbers begin where EPSG's end, but for [`SHARED`].
+    /// EPSG or ESRI code. They do not overlap, except for [`SHARED`].
     pub code: u32,
-    /// Whether the code is ESRI's.
+    /// Whether it is an ESRI code.
     pub esri: bool,
-    /// The EPSG code of the geographic system under it, itself if it is one.
+    /// EPSG code of the base geographic system; its own code if it is geographic.
     pub base: Option<u32>,
-    /// The number that EPSG or ESRI gives to its datum. A datum that counts longitudes from a meridian of its
-    /// own is the one that counts them from Greenwich.
+    /// EPSG or ESRI code of the datum. A datum with another prime meridian has the code of the same datum
+    /// with Greenwich.
     pub datum: Option<u32>,
-    /// The name.
+    /// Name in EPSG's or ESRI's register.
     pub name: String,
-    /// Whether coordinates are degrees.
+    /// Whether coordinates are longitude and latitude in degrees.
     pub geographic: bool,
-    /// Whether a height over the ellipsoid, or what tells it, is part of a place.
+    /// Whether it has ellipsoidal heights: geographic 3D or geocentric.
     pub has_height: bool,
-    /// Whether places are counted in metres from the middle of the earth, along X, Y and Z.
+    /// Whether it is geocentric: X, Y and Z in metres.
     pub geocentric: bool,
-    /// Whether the authority writes north before east.
+    /// Whether the first axis of the authority's definition points north.
     pub north_first: bool,
-    /// Whether the authority advises against it.
+    /// Whether it is deprecated.
     pub deprecated: bool,
-    /// Whether our projection was checked against PROJ.
+    /// Whether our projection agrees with PROJ's.
     pub verified: bool,
-    /// The stated accuracy of the way from WGS 84 in metres; `None` if there is only a ballpark
-    /// one, which ignores the difference of datums.
+    /// Stated accuracy of the datum shift to WGS 84, in metres; `None` if there is only a ballpark
+    /// transformation, which ignores the difference of datums.
     pub accuracy: Option<f32>,
-    /// Where it is meant to be used, in degrees. West may be greater than east.
+    /// Area of use in degrees. West is greater than east if it crosses the antimeridian.
     pub area: Bounds,
-    /// Its definition as a PROJ string.
+    /// PROJ string, with the parameters of the datum shift.
     pub proj: String,
 }
 
-/// The entry of this number of EPSG or ESRI.
+/// The row of an EPSG or ESRI code.
 #[must_use]
 pub fn entry(code: u32) -> Option<Entry> {
     let table = table();
-    let at = table.offsets.get(&code)?;
-    TableInput { bytes: FILE, at: *at }.entry(&table.words)
+    let at = *table.offsets.get(&code)?;
+    TableInput { at }.row()?.entry(&table.words)
 }
 
-/// The EPSG code of the system to which ESRI gives this number, if it has one.
+/// The EPSG code of the system with this ESRI code, if it has one.
 #[must_use]
 pub fn same_as_esri(code: u32) -> Option<u32> {
     table().same.get(&code).copied()
 }
 
-/// The number of the system that EPSG or ESRI calls so, in any spelling of case, spaces and
-/// punctuation.
+/// The code of the system with this name in EPSG's or ESRI's register. Case, spaces and punctuation do not
+/// count.
 #[must_use]
 pub fn code_of_name(name: &str) -> Option<u32> {
-    table().names.get(&plain(name)).copied()
+    names().get(&plain(name)).copied()
 }
 
 /// All codes, in order.
@@ -81,11 +81,16 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric() || *c == '+').flat_map(char::to_lowercase).collect()
 }
 
+/// The index of the file. It holds no text of its own: opening it costs less than reading one small file.
 struct CrsTable {
-    words: Vec<String>,
+    words: Vec<&'static str>,
+    /// Byte offsets of the rows by code, without ESRI's [`SHARED`].
     offsets: HashMap<u32, usize>,
-    names: HashMap<String, u32>,
     same: HashMap<u32, u32>,
+    /// Byte offset of the number of rows.
+    rows_at: usize,
+    /// Byte offset of the list of aliases.
+    aliases_at: usize,
 }
 
 fn table() -> &'static CrsTable {
@@ -94,61 +99,147 @@ fn table() -> &'static CrsTable {
         read().unwrap_or(CrsTable {
             words: Vec::new(),
             offsets: HashMap::new(),
-            names: HashMap::new(),
             same: HashMap::new(),
+            rows_at: FILE.len(),
+            aliases_at: FILE.len(),
         })
     })
 }
 
+/// Codes by name. Few commands look up a name, and the names cost more to index than all the rest.
+fn names() -> &'static HashMap<String, u32> {
+    static NAMES: OnceLock<HashMap<String, u32>> = OnceLock::new();
+    NAMES.get_or_init(|| read_names().unwrap_or_default())
+}
+
 fn read() -> Option<CrsTable> {
-    let mut input = TableInput { bytes: FILE, at: 0 };
-    let words: Vec<String> = (0..input.u32()?).map(|_| input.text()).collect::<Option<_>>()?;
-    let (mut offsets, mut names, mut same) = (HashMap::new(), HashMap::new(), HashMap::new());
-    // A name that is still in use counts before one that is not, whoever gave it.
-    let mut outdated = Vec::new();
-    for _ in 0..input.u32()? {
+    let mut input = TableInput { at: 0 };
+    let words = (0..input.u32()?).map(|_| input.text()).collect::<Option<_>>()?;
+    let rows_at = input.at;
+    let count = input.u32()?;
+    let mut offsets = HashMap::with_capacity(usize::try_from(count).ok()?);
+    for _ in 0..count {
         let at = input.at;
-        let entry = input.entry(&words)?;
-        if entry.esri && entry.code == SHARED {
-            continue;
-        }
-        offsets.insert(entry.code, at);
-        if entry.has_height {
-            // It has the name of the one without heights.
-            continue;
-        }
-        if entry.deprecated {
-            outdated.push((plain(&entry.name), entry.code));
-        } else {
-            names.entry(plain(&entry.name)).or_insert(entry.code);
+        let row = input.row()?;
+        if !row.is_shared_by_esri() {
+            offsets.insert(row.code, at);
         }
     }
+    let mut same = HashMap::new();
     for _ in 0..input.u32()? {
         let (esri, epsg) = (input.u32()?, input.u32()?);
         same.insert(esri, epsg);
     }
+    Some(CrsTable { words, offsets, same, rows_at, aliases_at: input.at })
+}
+
+fn read_names() -> Option<HashMap<String, u32>> {
+    let table = table();
+    let mut names = HashMap::new();
+    // The name of a current system takes precedence over that of a deprecated one.
+    let mut outdated = Vec::new();
+    let mut input = TableInput { at: table.rows_at };
+    for _ in 0..input.u32()? {
+        let row = input.row()?;
+        // The name of a system with heights is that of the 2D system.
+        if row.is_shared_by_esri() || row.has(HAS_HEIGHT) {
+            continue;
+        }
+        if row.has(DEPRECATED) {
+            outdated.push((plain(row.name), row.code));
+        } else {
+            names.entry(plain(row.name)).or_insert(row.code);
+        }
+    }
+    let mut input = TableInput { at: table.aliases_at };
     for _ in 0..input.u32()? {
         let (code, name) = (input.u32()?, input.text()?);
         if code != SHARED {
-            names.entry(plain(&name)).or_insert(code);
+            names.entry(plain(name)).or_insert(code);
         }
     }
     for (name, code) in outdated {
         names.entry(name).or_insert(code);
     }
-    Some(CrsTable { words, offsets, names, same })
+    Some(names)
 }
 
-struct TableInput<'a> {
-    bytes: &'a [u8],
+// Flags of a row.
+const GEOGRAPHIC: u8 = 1;
+const NORTH_FIRST: u8 = 2;
+const DEPRECATED: u8 = 4;
+const VERIFIED: u8 = 8;
+const ESRI: u8 = 16;
+const HAS_HEIGHT: u8 = 32;
+const GEOCENTRIC: u8 = 64;
+
+/// A row as it is in the file.
+struct TableRow {
+    code: u32,
+    base: u32,
+    datum: u32,
+    flags: u8,
+    accuracy: f32,
+    area: [f32; 4],
+    name: &'static str,
+    /// Indices of the words of its PROJ string, two bytes each.
+    words: &'static [u8],
+}
+
+impl TableRow {
+    const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    const fn is_shared_by_esri(&self) -> bool {
+        self.has(ESRI) && self.code == SHARED
+    }
+
+    fn entry(&self, words: &[&str]) -> Option<Entry> {
+        let mut proj = String::new();
+        for index in self.words.chunks_exact(2) {
+            let word = words.get(usize::from(u16::from_le_bytes([index[0], index[1]])))?;
+            if !proj.is_empty() {
+                proj.push(' ');
+            }
+            proj.push_str(word);
+        }
+        let [min_x, min_y, max_x, max_y] = self.area.map(f64::from);
+        Some(Entry {
+            code: self.code,
+            base: Some(self.base).filter(|base| *base != 0),
+            datum: Some(self.datum).filter(|datum| *datum != 0),
+            name: self.name.to_owned(),
+            esri: self.has(ESRI),
+            has_height: self.has(HAS_HEIGHT),
+            geocentric: self.has(GEOCENTRIC),
+            geographic: self.has(GEOGRAPHIC),
+            north_first: self.has(NORTH_FIRST),
+            deprecated: self.has(DEPRECATED),
+            verified: self.has(VERIFIED),
+            accuracy: (self.accuracy >= 0.0).then_some(self.accuracy),
+            area: Bounds { min_x, min_y, max_x, max_y },
+            proj,
+        })
+    }
+}
+
+/// Reads [`FILE`] from an offset on.
+struct TableInput {
     at: usize,
 }
 
-impl TableInput<'_> {
+impl TableInput {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let taken = self.bytes.get(self.at..)?.first_chunk::<N>()?;
+        let taken = FILE.get(self.at..)?.first_chunk::<N>()?;
         self.at += N;
         Some(*taken)
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'static [u8]> {
+        let bytes = FILE.get(self.at..self.at + len)?;
+        self.at += len;
+        Some(bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -159,47 +250,20 @@ impl TableInput<'_> {
         self.take().map(f32::from_le_bytes)
     }
 
-    fn text(&mut self) -> Option<String> {
+    fn text(&mut self) -> Option<&'static str> {
         let [len] = self.take()?;
-        let text = self.bytes.get(self.at..self.at + usize::from(len))?;
-        self.at += usize::from(len);
-        String::from_utf8(text.to_vec()).ok()
+        std::str::from_utf8(self.bytes(usize::from(len))?).ok()
     }
 
-    fn entry(&mut self, words: &[String]) -> Option<Entry> {
-        let code = self.u32()?;
-        let base = Some(self.u32()?).filter(|base| *base != 0);
-        let datum = Some(self.u32()?).filter(|datum| *datum != 0);
+    fn row(&mut self) -> Option<TableRow> {
+        let (code, base, datum) = (self.u32()?, self.u32()?, self.u32()?);
         let [flags] = self.take()?;
         let accuracy = self.f32()?;
-        let [min_x, min_y, max_x, max_y] =
-            [self.f32()?, self.f32()?, self.f32()?, self.f32()?].map(f64::from);
+        let area = [self.f32()?, self.f32()?, self.f32()?, self.f32()?];
         let name = self.text()?;
         let [count] = self.take()?;
-        let mut proj = String::new();
-        for _ in 0..count {
-            let word = words.get(usize::from(u16::from_le_bytes(self.take()?)))?;
-            if !proj.is_empty() {
-                proj.push(' ');
-            }
-            proj.push_str(word);
-        }
-        Some(Entry {
-            code,
-            base,
-            datum,
-            name,
-            esri: flags & 16 != 0,
-            has_height: flags & 32 != 0,
-            geocentric: flags & 64 != 0,
-            geographic: flags & 1 != 0,
-            north_first: flags & 2 != 0,
-            deprecated: flags & 4 != 0,
-            verified: flags & 8 != 0,
-            accuracy: (accuracy >= 0.0).then_some(accuracy),
-            area: Bounds { min_x, min_y, max_x, max_y },
-            proj,
-        })
+        let words = self.bytes(2 * usize::from(count))?;
+        Some(TableRow { code, base, datum, flags, accuracy, area, name, words })
     }
 }
 
@@ -207,7 +271,6 @@ impl TableInput<'_> {
 mod tests {
     use super::*;
 
-    /// The one number that both give out.
     #[test]
     fn a_number_that_both_give_out_is_epsgs() {
         let entry = entry(SHARED).expect("EPSG:4812");

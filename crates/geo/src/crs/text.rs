@@ -1,7 +1,7 @@
-//! How a system is spelt out in full, for formats that a code is not enough for.
+//! Full definitions of systems as PROJJSON and ESRI WKT, for formats that need more than a code.
 //!
-//! The spellings are PROJ's, taken over once by `tools/crs_text.py`: writing well-known text from
-//! parameters is a program of its own, and a wrong word in it makes a file unreadable elsewhere.
+//! The texts are PROJ's, extracted by `tools/crs_text.py`: generating WKT from parameters is a program of
+//! its own, and a wrong keyword makes a file unreadable for others.
 
 use std::io::Read;
 
@@ -9,11 +9,11 @@ use super::Crs;
 
 static FILE: &[u8] = include_bytes!("../../data/crs_text.bin");
 
-/// The largest block, unpacked.
+/// Most bytes of a decompressed block.
 const BLOCK_LEN_MAX: u64 = 1 << 20;
 
 impl Crs {
-    /// The definition as PROJJSON, as GeoParquet wants it.
+    /// The definition as PROJJSON, for GeoParquet.
     #[must_use]
     pub fn projjson(&self) -> Option<String> {
         if *self == Crs::wgs84() {
@@ -28,19 +28,19 @@ impl Crs {
         texts(self.number()?).map(|texts| texts.0)
     }
 
-    /// The definition as ESRI's well-known text, as a `.prj` file wants it.
+    /// The definition as ESRI WKT, for a `.prj` file.
     #[must_use]
     pub fn esri_wkt(&self) -> Option<String> {
         esri(self.number()?)
     }
 }
 
-/// ESRI's text of the system of this number.
+/// The ESRI WKT of a code.
 pub(super) fn esri(number: u32) -> Option<String> {
     texts(number).map(|texts| texts.1).filter(|text| !text.is_empty())
 }
 
-/// ESRI's text of every system that has one, in the order of numbers.
+/// Visits the ESRI WKT of every system that has one, in the order of codes.
 pub(super) fn each_esri(mut visit: impl FnMut(u32, &str)) {
     let count = word(0).unwrap_or(0) as usize;
     let mut row = 0;
@@ -73,7 +73,7 @@ fn unpack(block: u32) -> Option<String> {
     Some(plain)
 }
 
-/// PROJJSON and ESRI's text of a code.
+/// PROJJSON and ESRI WKT of a code.
 fn texts(code: u32) -> Option<(String, String)> {
     let count = word(0)? as usize;
     let code_at = |row: usize| word(4 + row * 8);

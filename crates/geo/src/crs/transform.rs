@@ -1,4 +1,4 @@
-//! From one system to another.
+//! Transformation of coordinates from one system to another.
 
 use proj4rs::Proj;
 use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
@@ -15,43 +15,43 @@ use crate::bounds::Bounds;
 use crate::error::Problem;
 use crate::wkb;
 
-/// What a transformation is, for the record of a run.
+/// A description of a transformation, for the report of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// From this system.
+    /// Source system.
     pub from: Crs,
-    /// To this one.
+    /// Target system.
     pub to: Crs,
-    /// The PROJ strings of both.
+    /// PROJ strings of both.
     pub definition: (String, String),
-    /// The stated accuracy in metres, the sum of both ways over WGS 84; 0 if both systems are on one datum;
-    /// `None` if one of the ways is only a ballpark.
+    /// Stated accuracy in metres: the sum of the two datum shifts from and to WGS 84, 0 between two
+    /// systems on one datum, `None` if one of the shifts is a ballpark one.
     pub accuracy: Option<f32>,
-    /// The grids in use, by their files.
+    /// Files of the grids in use.
     pub grids: Vec<std::path::PathBuf>,
-    /// Grids that would be more accurate, but are not there.
+    /// More accurate grids whose files were not found.
     pub missing: Vec<Missing>,
 }
 
-/// A grid that would be more accurate, but is not there.
+/// A more accurate grid whose file was not found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// The system that it is for.
+    /// The system whose datum it shifts.
     pub crs: Crs,
-    /// What it is called and how accurate it is.
+    /// Its names and accuracy.
     pub grid: Known,
 }
 
-/// A way from one system to another.
+/// A transformation from one system to another.
 ///
-/// Between two systems on one datum nothing is shifted: each row's parameters were chosen for the middle of its
-/// own area, so that going out by those of one and back by those of the other would move a place by metres. All
-/// other ways go over WGS 84, because that is what each row of the table was verified for. Taken
-/// directly, a system without parameters (its datum counts as WGS 84) beside one with them would
-/// not be shifted at all.
+/// Between two systems on one datum there is no datum shift. Each row of the table has the parameters for
+/// the centre of its own area of use; forward with those of one system and inverse with those of the
+/// other would move a position by metres. All other transformations go through WGS 84, because that is
+/// what each row was verified for. A direct transformation between a system without parameters (its
+/// datum counts as WGS 84) and one with parameters would apply no shift at all.
 ///
-/// A height takes part in a change of datum, and is itself changed by it only if both systems have heights: the third
-/// number of a place in a system without them may be counted from the sea.
+/// A datum shift takes the height into account. It changes the height only if both systems have
+/// ellipsoidal heights: in a system without them, the third coordinate may be a height above sea level.
 pub struct Transform {
     from: Side,
     to: Side,
@@ -61,33 +61,35 @@ pub struct Transform {
 
 struct Side {
     projection: Projection,
-    /// The parameters that lead to WGS 84 and back, if there are any.
+    /// Helmert parameters to WGS 84, if there are any.
     datum: Option<Datum>,
+    /// Whether coordinates are longitude and latitude in degrees.
     geographic: bool,
-    /// The ellipsoid that a geocentric system goes by.
+    /// Ellipsoid of a geocentric system.
     geocentric: Option<Ellipsoid>,
-    /// Whether heights are part of the system.
+    /// Whether the system has ellipsoidal heights.
     has_height: bool,
+    /// Whether this is longitude and latitude on WGS 84.
     is_wgs84: bool,
-    /// The grids that do so instead, the most accurate first.
+    /// Grids that replace the parameters, the most accurate first.
     shifts: Vec<GridShift>,
-    /// Where the system is meant to be used, in degrees.
+    /// Area of use, in degrees.
     area: Bounds,
 }
 
 enum Projection {
-    /// Our own.
+    /// Transverse Mercator, by our own code.
     TransverseMercator(Box<TransverseMercator>),
-    /// Our own.
+    /// Lambert conformal conic, by our own code.
     LambertConformal(Box<LambertConformal>),
-    /// Everything else, by proj4rs; the datum is left alone.
+    /// Every other method, by proj4rs, without its datum shift.
     Other(Box<Proj>),
 }
 
 type NoPlace = proj4rs::errors::Error;
 
 impl Side {
-    /// Over the first grid that holds the position, in degrees.
+    /// A position in radians, shifted by the first grid that covers it.
     fn shifted(&self, x: f64, y: f64, to_wgs84: bool) -> Option<(f64, f64)> {
         let (lon, lat) = (x.to_degrees(), y.to_degrees());
         let over = |shift: &GridShift| {
@@ -96,8 +98,8 @@ impl Side {
         self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
     }
 
-    /// All positions to longitude and latitude on the datum of the system, in radians. What has no place becomes
-    /// NaN, or is an error.
+    /// Converts all positions to longitude and latitude on the datum of the system, in radians. A position
+    /// outside the domain of the projection becomes NaN or is an error.
     fn unproject(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
         match (&self.geocentric, &self.projection) {
             _ if self.is_wgs84 => {}
@@ -121,7 +123,7 @@ impl Side {
         Ok(())
     }
 
-    /// From the datum of the system to WGS 84.
+    /// Shifts from the datum of the system to WGS 84.
     fn leave(&self, all: &mut CoordinateColumns<'_>) {
         if let Some(datum) = &self.datum {
             datum.forward(all.x, all.y, all.z.as_deref_mut());
@@ -146,10 +148,10 @@ impl Side {
         }
     }
 
-    /// Whether a box in degrees lies in the area; its west may be greater than its east, over the
-    /// antimeridian.
+    /// Whether a bounding box in degrees lies in the area of use. The west of the area is greater than
+    /// its east if it crosses the antimeridian.
     fn holds(&self, found: Bounds) -> bool {
-        // The table holds single precision and states areas to a hundredth of a degree.
+        // The table has areas in single precision, rounded to a hundredth of a degree.
         const SLACK: f64 = 0.01;
         let Bounds { min_x: west, min_y: south, max_x: east, max_y: north } = self.area;
         let x = if west <= east {
@@ -164,20 +166,23 @@ impl Side {
 const WGS84: &str = "+proj=longlat +ellps=WGS84";
 
 impl Transform {
-    /// The way between two systems, without grids.
+    /// The transformation between two systems, without grids.
     ///
     /// # Errors
-    /// `CRS_NOT_FOUND` if one is unknown, or known but not verified.
+    /// `CRS_NOT_FOUND` if one is unknown or not verified.
     pub fn new(from: &Crs, to: &Crs) -> Result<Transform, Problem> {
         Transform::with_grids(from, to, &Grids::default())
     }
 
-    /// The way between two systems, over the grids that are there and more accurate.
+    /// The transformation between two systems, with the available grids that are more accurate than the
+    /// parameters of the table.
     ///
     /// # Errors
-    /// As [`Transform::new`], or if a grid is broken.
+    /// As [`Transform::new`], or if a grid file cannot be read.
     pub fn with_grids(from: &Crs, to: &Crs, grids: &Grids) -> Result<Transform, Problem> {
         let (entry, other) = (known(from)?, known(to)?);
+        heights_are_defined(&entry, from, &other)?;
+        heights_are_defined(&other, to, &entry)?;
         let (mut a, mut b) = (side(from, entry.clone(), grids)?, side(to, other.clone(), grids)?);
         if entry.datum.is_some() && entry.datum == other.datum {
             a.leave_datum(entry.proj);
@@ -200,16 +205,16 @@ impl Transform {
         Ok(Transform { from: from_side, to: to_side, wgs84, operation })
     }
 
-    /// What this is.
+    /// Its description.
     #[must_use]
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
 
-    /// One position, in degrees or in the unit of the system.
+    /// Transforms one position, in degrees or in the unit of the system.
     ///
     /// # Errors
-    /// `INVALID_GEOMETRY` if it cannot be projected.
+    /// `INVALID_GEOMETRY` if it lies outside the domain of a projection or outside all grids.
     #[inline]
     pub fn position(&self, x: f64, y: f64, z: f64) -> Result<(f64, f64, f64), Problem> {
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
@@ -225,7 +230,7 @@ impl Transform {
             || (self.changes_heights() && !to_z.is_finite())
         {
             let message = match self.operation.grids.as_slice() {
-                [] => format!("({x} {y}) has no place in {}", self.operation.to),
+                [] => format!("({x} {y}) cannot be projected to {}", self.operation.to),
                 grids => format!("({x} {y}) lies outside the grid {}", names(grids)),
             };
             return Err(Problem::new(Code::INVALID_GEOMETRY, message));
@@ -233,7 +238,7 @@ impl Transform {
         Ok((to_x, to_y, if self.changes_heights() { to_z } else { z }))
     }
 
-    /// All positions through all steps; the function sees them on WGS 84.
+    /// Transforms all positions; `see` is called with them on WGS 84.
     fn all(
         &self,
         all: &mut CoordinateColumns<'_>,
@@ -251,32 +256,30 @@ impl Transform {
         self.to.project(&self.wgs84, all)
     }
 
-    /// Whether the third number comes out other than it was.
+    /// Whether the third coordinate changes.
     fn changes_heights(&self) -> bool {
         let (from, to) = (&self.from, &self.to);
-        from.geocentric.is_some() || to.geocentric.is_some() || (from.has_height && to.has_height)
+        self.is_geocentric() || (from.has_height && to.has_height)
     }
 
-    /// Whether a place hangs on its height.
+    /// Whether the result depends on the third coordinate.
     fn needs_heights(&self) -> bool {
         self.changes_heights() || self.from.datum.is_some() || self.to.datum.is_some()
     }
 
-    /// All positions of canonical well-known binary, in place. What becomes of heights is told above.
+    /// Transforms all positions of canonical well-known binary in place. See [`Transform`] for heights.
+    /// All positions go through one step before the next, which is faster than position by position.
     ///
-    /// The positions go through each step of the way together, which costs less than each
-    /// position through all steps.
-    ///
-    /// Whether all positions lie in the area that both systems are meant for; outside it the result
-    /// is what PROJ would say too, and may still be meaningless.
+    /// Returns whether all positions lie in the area of use of both systems. Outside of it the result is
+    /// that of PROJ, and may be meaningless.
     ///
     /// # Errors
-    /// As [`Transform::position`], or `INVALID_GEOMETRY` if there are no heights and one of the systems is
-    /// geocentric; the bytes are then as before.
+    /// As [`Transform::position`], or `INVALID_GEOMETRY` if one of the systems is geocentric and the
+    /// geometry has no third coordinate. The bytes are then unchanged.
     pub fn geometry(&self, wkb: &mut [u8]) -> Result<bool, Problem> {
         let has_z = wkb::head(wkb).is_some_and(|(_, dim)| dim.has_z());
-        if !has_z && !wkb::is_empty(wkb) {
-            self.without_heights()?;
+        if !has_z && self.is_geocentric() && !wkb::is_empty(wkb) {
+            return Err(self.without_heights());
         }
         let heights = has_z && self.needs_heights();
         let (mut xs, mut ys) = (Vec::with_capacity(wkb.len() / 16), Vec::with_capacity(wkb.len() / 16));
@@ -294,7 +297,7 @@ impl Transform {
         let done = self.all(&mut all, |all| {
             inside = bounds(all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
         });
-        if done.is_err() || xs.iter().chain(&ys).chain(&zs).any(|number| !number.is_finite()) {
+        if done.is_err() || ![&xs, &ys, &zs].into_iter().flatten().all(|number| number.is_finite()) {
             return self.one_by_one(wkb).map(|()| inside);
         }
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
@@ -311,24 +314,23 @@ impl Transform {
         Ok(inside)
     }
 
-    /// A height that nobody knows is taken as none, unless it tells the place.
+    /// An unknown height (NaN) is taken as 0, except in a geocentric system.
     fn height(&self, z: f64) -> f64 {
-        if z.is_nan() && self.from.geocentric.is_none() && self.to.geocentric.is_none() { 0.0 } else { z }
+        if z.is_nan() && !self.is_geocentric() { 0.0 } else { z }
     }
 
-    fn without_heights(&self) -> Result<(), Problem> {
+    fn is_geocentric(&self) -> bool {
+        self.from.geocentric.is_some() || self.to.geocentric.is_some()
+    }
+
+    fn without_heights(&self) -> Problem {
         let Operation { from, to, .. } = &self.operation;
-        let crs = match (&self.from.geocentric, &self.to.geocentric) {
-            (None, None) => return Ok(()),
-            (Some(_), _) => from,
-            _ => to,
-        };
-        let message =
-            format!("{crs} is geocentric: its places are X, Y and Z, and here are only two numbers");
-        Err(Problem::new(Code::INVALID_GEOMETRY, message))
+        let crs = if self.from.geocentric.is_some() { from } else { to };
+        let message = format!("{crs} is geocentric (X, Y and Z), and the geometry has only two coordinates");
+        Problem::new(Code::INVALID_GEOMETRY, message)
     }
 
-    /// The slow way, which knows the position that fails.
+    /// Transforms position by position, to name the one that fails.
     fn one_by_one(&self, wkb: &mut [u8]) -> Result<(), Problem> {
         let mut changed = wkb.to_vec();
         wkb::map_positions(&mut changed, |x, y, z| {
@@ -348,7 +350,7 @@ impl Transform {
     }
 }
 
-/// The box around positions in radians, in degrees.
+/// The bounding box in degrees of positions in radians.
 fn bounds(all: &CoordinateColumns<'_>) -> Option<Bounds> {
     let mut found: Option<Bounds> = None;
     for (x, y) in all.x.iter().zip(all.y.iter()) {
@@ -372,13 +374,13 @@ fn each_position(wkb: &mut [u8], mut visit: impl FnMut(&mut f64, &mut f64, Optio
     });
 }
 
-/// The names of files, without their folders.
+/// The file names without their folders.
 fn names(paths: &[std::path::PathBuf]) -> String {
     let names = paths.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// One side, and what the record of a run tells of it.
+/// One side of a transformation, with its part of the description.
 struct Ready {
     side: Side,
     definition: String,
@@ -387,7 +389,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// The same without a change of datum, by this definition.
+    /// Drops the datum shift.
     fn leave_datum(&mut self, definition: String) {
         self.side.datum = None;
         self.side.shifts.clear();
@@ -401,13 +403,30 @@ fn refused(crs: &Crs, why: &str) -> Problem {
     Problem::new(Code::CRS_NOT_FOUND, format!("{crs} {why}"))
 }
 
-/// What the table knows of a system that can be transformed.
+/// The table's entry of a verified system.
 fn known(crs: &Crs) -> Result<Entry, Problem> {
-    let entry = crs.entry().ok_or_else(|| refused(crs, "is not in the table of systems"))?;
+    let entry = crs.entry().ok_or_else(|| refused(crs, "is not a known system"))?;
     if !entry.verified {
-        return Err(refused(crs, "is known, but our projection of it is not verified"));
+        return Err(refused(crs, "is not verified against PROJ, and is not transformed"));
     }
     Ok(entry)
+}
+
+/// UCS-2000, the one EPSG datum that is shifted by metres in geocentric coordinates, to ITRF.
+const UCS_2000: u32 = 1077;
+/// WGS 84 and ETRS89, to which UCS-2000 is shifted in two dimensions like any other datum.
+const SHIFTED_IN_2D: [u32; 2] = [6326, 6258];
+
+/// Refuses a system without heights on UCS-2000 beside one with heights on ITRF. The register defines that
+/// shift for heights as well, so the third coordinate would change, but the system has none.
+fn heights_are_defined(entry: &Entry, crs: &Crs, other: &Entry) -> Result<(), Problem> {
+    let shifted_in_3d = other.datum.is_none_or(|datum| datum != UCS_2000 && !SHIFTED_IN_2D.contains(&datum));
+    if entry.datum == Some(UCS_2000) && !entry.has_height && other.has_height && shifted_in_3d {
+        let why = "has no heights, and the shift of its datum changes them; \
+                   transform by way of EPSG:5560 (UCS-2000 with heights)";
+        return Err(refused(crs, why));
+    }
+    Ok(())
 }
 
 fn side(crs: &Crs, entry: Entry, grids: &Grids) -> Result<Ready, Problem> {
@@ -419,7 +438,7 @@ fn side(crs: &Crs, entry: Entry, grids: &Grids) -> Result<Ready, Problem> {
         definition = without(&definition, "+towgs84=");
         accuracy = shifts.iter().map(|shift| shift.known.accuracy).reduce(f32::max);
     }
-    // The projection alone; without parameters proj4rs leaves the datum to us.
+    // The projection alone; the datum shift is ours.
     let projected = without(&definition, "+towgs84=");
     let proj =
         Proj::from_proj_string(&projected).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
@@ -454,13 +473,13 @@ fn side(crs: &Crs, entry: Entry, grids: &Grids) -> Result<Ready, Problem> {
     })
 }
 
-/// A definition without the words that begin so.
+/// A definition without the parameters that start with `start`.
 fn without(definition: &str, start: &str) -> String {
     let words = definition.split_ascii_whitespace().filter(|word| !word.starts_with(start));
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Positions on their way, all x, all y and, where they count, all heights.
+/// Positions as columns: all x, all y and, where the result depends on them, all heights.
 struct CoordinateColumns<'a> {
     x: &'a mut [f64],
     y: &'a mut [f64],
@@ -468,7 +487,7 @@ struct CoordinateColumns<'a> {
 }
 
 impl CoordinateColumns<'_> {
-    /// Every position through a function; without heights nothing is done.
+    /// Changes every position; does nothing without heights.
     fn each(&mut self, change: impl Fn(f64, f64, f64) -> (f64, f64, f64)) {
         for ((x, y), z) in
             self.x.iter_mut().zip(self.y.iter_mut()).zip(self.z.iter_mut().flat_map(|z| z.iter_mut()))
@@ -492,7 +511,7 @@ impl Positions for CoordinateColumns<'_> {
 mod tests {
     use super::*;
 
-    /// CoordinateColumns computed by PROJ 9.5 with the same operations.
+    /// Coordinates computed by PROJ 9.5 with the same operations.
     #[test]
     fn known_places_agree_with_proj() {
         for (code, lon, lat, x, y) in [
@@ -515,8 +534,8 @@ mod tests {
         }
     }
 
-    /// Our own projection and change of datum against those of proj4rs, over the whole earth: to a
-    /// micrometre within 60° of the central meridian, and refused at the same places.
+    /// Our projections and datum shifts against those of proj4rs over the whole earth: within a
+    /// micrometre up to 60° from the central meridian, and refused at the same positions.
     #[test]
     fn what_is_our_own_agrees_with_proj4rs() {
         let wgs84 = Proj::from_proj_string("+proj=longlat +ellps=WGS84 +towgs84=0,0,0").unwrap();
@@ -537,7 +556,7 @@ mod tests {
             let there = Transform::new(&Crs::wgs84(), &crs).unwrap();
             let back = Transform::new(&crs, &Crs::wgs84()).unwrap();
             for (i, j) in (-18..=18).flat_map(|i| (-9..=9).map(move |j| (f64::from(i), f64::from(j)))) {
-                // Many places near the middle, some far away.
+                // Many positions near the central meridian, some far away.
                 let (lon, lat) = (middle + i * i.abs() * 0.52, j * 9.99);
                 let lon = if lon > 180.0 {
                     lon - 360.0
@@ -553,13 +572,13 @@ mod tests {
                     continue;
                 };
                 assert!(!refused, "{crs} {lon} {lat}: {x} {y}");
-                // Far from a cone's tip distances grow without end.
+                // Distances grow without bound towards the opposite pole of a conic projection.
                 let near = (i * i * 0.52) < 60.0 && f64::hypot(x, y) < 2e7;
                 if near {
                     let scale = if entry.geographic { 111_320.0f64.to_degrees() } else { 1.0 };
                     let unit = |x: f64| if entry.geographic { x.to_radians() } else { x };
                     let (dx, dy) = ((unit(x) - theirs.0) * scale, (unit(y) - theirs.1) * scale);
-                    // proj4rs ends its search for a latitude a micrometre away.
+                    // The iteration of proj4rs for the latitude ends a micrometre away.
                     assert!(f64::hypot(dx, dy) < 1e-5, "{crs} {lon} {lat}: {x} {y}, {theirs:?}");
                     let (to_lon, to_lat, _) = back.position(x, y, 0.0).unwrap();
                     let mut home = (unit(x), unit(y), 0.0);
@@ -573,8 +592,8 @@ mod tests {
         assert!(own > 200, "{own}");
     }
 
-    /// What becomes of a position does not hang on its neighbours, else geometries that share a
-    /// corner would not share it afterwards: the same bits, near and far of the central meridian.
+    /// A position must not depend on its neighbours: geometries that share a vertex still share it
+    /// afterwards, bit by bit, near and far from the central meridian.
     #[test]
     fn many_positions_go_as_each_one_goes() {
         for (from, to) in
@@ -602,6 +621,17 @@ mod tests {
         assert_eq!(Transform::new(&Crs::wgs84(), &Crs::epsg(1)).err().unwrap().code, Code::CRS_NOT_FOUND);
         let mercator = Transform::new(&Crs::wgs84(), &Crs::epsg(3857)).unwrap();
         assert_eq!(mercator.position(0.0, 90.0, 0.0).unwrap_err().code, Code::INVALID_GEOMETRY);
+    }
+
+    #[test]
+    fn a_shift_of_heights_into_a_system_without_them_is_refused() {
+        for (from, to) in [(4916, 9853), (7909, 9854), (9853, 4916)] {
+            let refused = Transform::new(&Crs::epsg(from), &Crs::epsg(to)).err().unwrap();
+            assert!(refused.message.contains("EPSG:5560"), "{refused}");
+        }
+        for (from, to) in [(4978, 9853), (4936, 9853), (4326, 9853), (5560, 9853), (4916, 5560)] {
+            assert!(Transform::new(&Crs::epsg(from), &Crs::epsg(to)).is_ok(), "{from} to {to}");
+        }
     }
 
     #[test]
@@ -646,7 +676,7 @@ mod tests {
         crate::wkt::read("POINT (9 48)", &mut flat).unwrap();
         assert_eq!(there.geometry(&mut flat).unwrap_err().code, Code::INVALID_GEOMETRY);
         assert!(there.position(9.0, 48.0, f64::NAN).is_err());
-        assert!(back.position(0.0, 0.0, 0.0).is_err(), "the middle of the earth has no latitude");
+        assert!(back.position(0.0, 0.0, 0.0).is_err(), "the geocentre has no latitude");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The transverse Mercator projection of an ellipsoid: UTM, Gauss-Krüger and most national grids.
 //!
-//! Krüger's series in the third flattening to its sixth power, as Poder and Engsager sum them and as
-//! PROJ does: exact to nanometres within 40° of the central meridian, and refused where PROJ refuses.
+//! Krüger's series to the sixth power of the third flattening, in the form of Poder and Engsager, as in
+//! PROJ: exact to nanometres within 40° of the central meridian, and with the domain of PROJ.
 //!
-//! Why not proj4rs, which does most other projections: most data is in such a system, and proj4rs takes
-//! a dozen transcendental functions for each position. Here, within 5.7° of the central meridian, one
-//! is left, because all others are of angles so small that a few terms of their series are exact; and
-//! positions go through in blocks ([`Simd`]).
+//! Why not proj4rs: most data is in such a system, and proj4rs calls a dozen transcendental functions
+//! for each position. Here, within 5.7° of the central meridian, it is one; the others are of angles so
+//! small that a few terms of their series are exact. Positions are processed in blocks ([`Simd`]).
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -14,12 +13,12 @@ use proj4rs::Proj;
 
 use super::simd::{BlockProjection, LONGITUDE_MAX, SLACK, Simd, around, one_by_one};
 
-/// In radians from the central meridian: within it the short series are exact to the last bit.
+/// Distance from the central meridian in radians within which the short series are exact to the last bit.
 const NEAR: f64 = 0.1;
-/// The easting over the radius beyond which PROJ refuses.
+/// Largest easting that PROJ accepts, in rectifying radii.
 const FARTHEST: f64 = 2.623_395_162_778;
 
-/// The terms of a series of the sines of twice an angle, four times, and so on.
+/// Coefficients of a series in the sines of the even multiples of an angle.
 pub(super) type Series = [f64; 6];
 
 /// A transverse Mercator projection.
@@ -29,7 +28,7 @@ pub(super) struct TransverseMercator {
     meridian: f64,
     /// False easting, in metres.
     east: f64,
-    /// False northing, less the northing of the latitude of origin, in metres.
+    /// False northing minus the northing of the latitude of origin, in metres.
     north: f64,
     /// Rectifying radius times the scale factor on the central meridian, in metres.
     radius: f64,
@@ -46,7 +45,7 @@ pub(super) struct TransverseMercator {
 }
 
 impl TransverseMercator {
-    /// What proj4rs has made of a definition, if it is this projection in its usual form.
+    /// The parameters that proj4rs has parsed, if the definition is this projection in its usual form.
     pub(super) fn of(proj: &Proj, definition: &str) -> Option<TransverseMercator> {
         let (a, b) = proj.ellipse_parameters();
         let usual = matches!(proj.projname(), "tmerc" | "utm" | "etmerc")
@@ -84,17 +83,17 @@ impl BlockProjection for TransverseMercator {
         if !is_near && N > 1 {
             return one_by_one(from, lat, |lon, lat| self.forward(lon, lat));
         }
-        // The conformal latitude: the place on a sphere.
+        // The conformal latitude.
         let (sin, cos) = lat.sin_cos();
         let turn = sine_sum(&self.conformal, 2.0 * sin * cos, (cos - sin) * (cos + sin));
         let (sin, cos) = turned(sin, cos, turn);
-        // That sphere seen from the side: the angle along the central meridian, and the hyperbolic
-        // angle across it, whose tangent is `across`.
+        // The conformal sphere in transverse aspect: the angle along the central meridian, and the
+        // hyperbolic angle across it, whose tangent is `across`.
         let (sin_lon, less) = if is_near { near_sin_cos(lon) } else { far_sin_cos(lon) };
         let (across, along) = (cos * sin_lon, cos + cos * less);
         let square = sin * sin + along * along;
         let (north, east) = if is_near {
-            // The latitude seen from the side is hardly another one.
+            // The transverse latitude differs little from the conformal one.
             let tangent = -sin * cos * less / (cos * along + sin * sin);
             (lat + (turn + tangent.small_atan()), small_atanh(across))
         } else {
@@ -103,7 +102,7 @@ impl BlockProjection for TransverseMercator {
                 across.with(square, |across, square| (across / square.sqrt()).asinh()),
             )
         };
-        // The sphere to the plane, by both angles doubled.
+        // From the sphere to the plane, by the doubled angles.
         let scale = 1.0 / square;
         let (step_north, step_east) = complex_sine_sum(
             &self.plane,
@@ -124,7 +123,7 @@ impl BlockProjection for TransverseMercator {
     fn inverse<const N: usize>(&self, x: Simd<N>, y: Simd<N>) -> (Simd<N>, Simd<N>) {
         let east = (x * self.unit - self.east) / self.radius;
         let north = (y * self.unit - self.north) / self.radius;
-        // The plane to the sphere seen from the side, by both angles doubled.
+        // From the plane to the sphere in transverse aspect, by the doubled angles.
         let (sin, cos) = north.sin_cos();
         let grown = east.map(|east| (2.0 * east).exp());
         let (step_north, step_east) = complex_sine_sum(
@@ -144,7 +143,7 @@ impl BlockProjection for TransverseMercator {
     }
 }
 
-/// Sine, and cosine less one, of angles up to [`NEAR`].
+/// Sine and cosine minus one of angles up to [`NEAR`].
 #[inline]
 fn near_sin_cos<const N: usize>(angle: Simd<N>) -> (Simd<N>, Simd<N>) {
     const SIN: [f64; 6] =
@@ -155,14 +154,14 @@ fn near_sin_cos<const N: usize>(angle: Simd<N>) -> (Simd<N>, Simd<N>) {
     (angle * square.polynomial(SIN), square * square.polynomial(COS))
 }
 
-/// Sine, and cosine less one, of any angle.
+/// Sine and cosine minus one of any angle.
 #[inline]
 fn far_sin_cos<const N: usize>(angle: Simd<N>) -> (Simd<N>, Simd<N>) {
     let (sin, cos) = angle.sin_cos();
     (sin, cos - 1.0)
 }
 
-/// Sine and cosine of an angle and of a very small turn (0.004 at most) more.
+/// Sine and cosine of an angle plus a small one (at most 0.004), by the sum formulas.
 #[inline]
 pub(super) fn turned<const N: usize>(sin: Simd<N>, cos: Simd<N>, turn: Simd<N>) -> (Simd<N>, Simd<N>) {
     let square = turn * turn;
@@ -171,7 +170,7 @@ pub(super) fn turned<const N: usize>(sin: Simd<N>, cos: Simd<N>, turn: Simd<N>) 
     (sin + (sin * by_cos + cos * by_sin), cos + (cos * by_cos - sin * by_sin))
 }
 
-/// The hyperbolic angle of a tangent up to [`NEAR`].
+/// The inverse hyperbolic tangent of numbers up to [`NEAR`].
 #[inline]
 fn small_atanh<const N: usize>(tangent: Simd<N>) -> Simd<N> {
     const TERMS: [f64; 8] =

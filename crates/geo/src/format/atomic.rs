@@ -1,10 +1,9 @@
-//! A file that appears whole or not at all.
+//! A file that appears complete or not at all.
 //!
-//! It is written under a hidden name beside its place, flushed to the disk and then renamed: a
-//! rename within one directory is atomic. The directory is flushed too, because a rename that
-//! lives only in the cache does not survive a power cut. Dropped before that, it is removed. A
-//! process that is killed cannot do that: its hidden file is removed by the next one that writes
-//! to the same place, which can tell by the lock that nobody holds any more.
+//! It is written under a hidden name in the same folder, flushed to disk and renamed: a rename within one
+//! directory is atomic. The directory is flushed as well, so that the rename survives a power failure. If
+//! it is dropped before, the hidden file is removed. The hidden file of a killed process is removed by the
+//! next writer of the same target, which sees that its lock is free.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -41,12 +40,12 @@ impl Pending {
         }
     }
 
-    /// Where the bytes lie meanwhile.
+    /// Path of the hidden file.
     pub(crate) fn path(&self) -> &Path {
         &self.hidden
     }
 
-    /// Puts the file in its place.
+    /// Flushes the file and renames it to its target.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.hidden, &self.target)?;
@@ -56,17 +55,17 @@ impl Pending {
     }
 }
 
-/// Shows others that the file is being written. Elsewhere than on Unix a lock would also keep
-/// SQLite from writing.
+/// Locks the file while it is written. On Unix only: elsewhere the lock would also keep SQLite from
+/// writing.
 fn hold(file: &File) {
     #[cfg(unix)]
-    // Where locks do not work, nothing is swept either.
+    // Where locks do not work, no file is removed either.
     let _ = file.try_lock();
     #[cfg(not(unix))]
     let _ = file;
 }
 
-/// Removes what killed processes have left of the same target.
+/// Removes hidden files of the same target that killed processes have left.
 fn sweep(target: &Path, name: &std::ffi::OsStr) {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Ok(entries), Some(name)) = (fs::read_dir(folder), name.to_str()) else { return };
@@ -80,7 +79,7 @@ fn sweep(target: &Path, name: &std::ffi::OsStr) {
         }
         let left = File::open(entry.path()).is_ok_and(|file| cfg!(unix) && file.try_lock().is_ok());
         if left {
-            // Somebody else may have been quicker.
+            // Another process may have removed it already.
             let _ = fs::remove_file(entry.path());
         }
     }

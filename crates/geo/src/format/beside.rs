@@ -1,4 +1,4 @@
-//! Reading beside writing: each on a thread of its own, with a few batches in between.
+//! Reading and writing on two threads, with a bounded queue of batches between them.
 
 use std::sync::mpsc::sync_channel;
 
@@ -8,15 +8,14 @@ use super::{Reader, Rejected};
 use crate::batch::Batch;
 use crate::error::{Error, Problem};
 
-/// Batches that wait to be written.
+/// Capacity of the queue, in batches.
 const WAITING: usize = 2;
 
-/// Reads to the end and works on each batch on a thread of its own, and hands the result to `put`
-/// on this one, with the records that were rejected on the way. Behind the last batch there may be
-/// only those.
+/// Reads to the end and applies `work` to each batch on another thread, and passes the result to `put` on
+/// this one, with the rejected records. The last call may have only those.
 ///
 /// # Errors
-/// The first of reading, `work` or `put`.
+/// The first error of reading, `work` or `put`.
 pub fn beside(
     mut reader: Box<dyn Reader>,
     mut work: impl FnMut(Batch, &mut Vec<Rejected>) -> Result<Batch, Error> + Send,

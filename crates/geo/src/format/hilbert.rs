@@ -1,8 +1,8 @@
-//! Boxes in the order of a Hilbert curve, however many there are.
+//! Bounding boxes in the order of a Hilbert curve.
 //!
-//! The packed indexes of GeoPackage and FlatGeobuf both want their boxes sorted so that neighbours
-//! in the plane are neighbours in the list. Why Hilbert and not sort-tile-recursive: it needs one
-//! sort by one number, which [`sort`](super::sort) does with files when the boxes outgrow memory.
+//! The packed indexes of GeoPackage and FlatGeobuf need boxes sorted so that neighbours in the plane are
+//! neighbours in the list. Why Hilbert and not sort-tile-recursive: it needs one sort by one number, which
+//! [`sort`](super::sort) does with files when the boxes exceed memory.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 use super::sort::{self, IN_MEMORY_MAX, Item, Sorter};
 use crate::bounds::Bounds;
 
-/// A box of single precision around a row or node.
+/// The bounding box of a row or node, in single precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BoxEntry {
     pub(super) id: i64,
@@ -50,17 +50,17 @@ impl Collector {
         Collector { boxes: Sorter::new(IN_MEMORY_MAX), total: None }
     }
 
-    /// How many boxes there are.
+    /// Number of boxes.
     pub(super) fn len(&self) -> usize {
         self.boxes.len()
     }
 
-    /// The bounds of everything.
+    /// The union of all boxes.
     pub(super) fn total(&self) -> Option<Bounds> {
         self.total
     }
 
-    /// Adds a row; what is too much for memory goes to an unnamed file beside `near`.
+    /// Adds a row. What exceeds memory goes to an unnamed file in the folder of `near`.
     pub(super) fn push(&mut self, id: i64, bounds: Bounds, near: &Path) -> io::Result<()> {
         self.total = Some(self.total.map_or(bounds, |total| total.union(bounds)));
         let bounds = [down(bounds.min_x), up(bounds.max_x), down(bounds.min_y), up(bounds.max_y)];
@@ -87,7 +87,7 @@ fn up(x: f64) -> f32 {
     if f64::from(near) < x { near.next_up() } else { near }
 }
 
-/// The place of a box's centre along a Hilbert curve through a grid of 65,536 by 65,536.
+/// The index of a box's centre on a Hilbert curve over a grid of 65,536 by 65,536.
 fn hilbert(entry: &BoxEntry, total: Bounds) -> u32 {
     let [min_x, max_x, min_y, max_y] = entry.bounds.map(f64::from);
     let cell = |middle: f64, low: f64, high: f64| -> u32 {

@@ -5,7 +5,7 @@ use tidegate_core::hex;
 use crate::column::Value;
 use crate::number;
 
-/// Appends a value. A number that JSON cannot spell (not finite) becomes `null`, as GDAL does;
+/// Appends a value. A number that is not finite becomes `null`, as in GDAL;
 /// bytes become lower-case hexadecimal text.
 pub(crate) fn write_value<E>(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), E> {
     match value {
@@ -26,8 +26,8 @@ pub(crate) fn write_value<E>(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Appends JSON text in one line: a line may be a record. Line breaks of JSON stand only between its
-/// words; within a text they are escaped.
+/// Appends JSON text in one line, because a line may be a record. Line breaks in JSON occur only between
+/// tokens; within strings they are escaped.
 pub(crate) fn write_json(out: &mut Vec<u8>, json: &str) {
     let from = out.len();
     out.extend_from_slice(json.as_bytes());
@@ -44,7 +44,7 @@ pub(crate) fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     hex::write_hex(bytes, out.get_mut(start..).unwrap_or_default());
 }
 
-/// Appends text in quotes, with what must be escaped escaped.
+/// Appends a quoted string with escapes.
 pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut from = 0;

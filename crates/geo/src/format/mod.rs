@@ -1,9 +1,8 @@
-//! The formats: how features enter and leave.
+//! File formats: readers and writers.
 //!
 //! A writer is opened with a schema and a coordinate reference system, takes batches, and is
-//! finished. The file appears under its name only when it is finished, whole and flushed to disk:
-//! until then it lies beside its place under a hidden name, and a run that ends early leaves the
-//! old file as it was.
+//! finished. Until then the file has a hidden name in the same folder. It gets its own name when it is
+//! complete and flushed to disk; a run that ends early leaves the old file unchanged.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,9 +31,11 @@ mod hilbert;
 pub(crate) mod json;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+mod prj;
 pub mod shp;
 mod sort;
 mod time;
+pub use time::moment_of;
 mod zip;
 
 pub use beside::beside;
@@ -65,7 +66,7 @@ pub enum Format {
     Csv,
     /// FlatGeobuf, `.fgb`.
     FlatGeobuf,
-    /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content.
+    /// ESRI JSON, the answers of ArcGIS servers; `.esrijson`, or recognised by its content.
     EsriJson,
     /// GML of WFS 1.1 and 2.0, `.gml` or `.xml`; written as GML 3.2.
     Gml,
@@ -76,7 +77,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a file's name says.
+    /// The format of a file name, by its extension.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -108,7 +109,7 @@ impl Format {
         let mut file = std::fs::File::open(path)?;
         let len = read_up_to(&mut file, &mut head)?;
         let named = match Format::of_path(path) {
-            // Both are called .json.
+            // Both have the extension .json.
             Some(Format::GeoJson) if esri::is_likely(head.get(..len).unwrap_or_default()) => {
                 Some(Format::EsriJson)
             }
@@ -132,6 +133,23 @@ impl Format {
         }
     }
 
+    /// The usual extension of its files, which is also its word in options and manifests.
+    #[must_use]
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::GeoPackage => "gpkg",
+            Format::GeoJson => "geojson",
+            Format::GeoJsonLines => "geojsonl",
+            Format::GeoJsonSeq => "geojsons",
+            Format::Csv => "csv",
+            Format::FlatGeobuf => "fgb",
+            Format::EsriJson => "esrijson",
+            Format::Gml => "gml",
+            Format::GeoParquet => "parquet",
+            Format::Shapefile => "shp",
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -149,7 +167,7 @@ impl Format {
         }
     }
 
-    /// Whether the format knows no other system than WGS 84.
+    /// Whether the format allows only WGS 84.
     #[must_use]
     pub fn is_only_wgs84(self) -> bool {
         matches!(self, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
@@ -168,33 +186,33 @@ fn read_up_to(file: &mut std::fs::File, room: &mut [u8]) -> std::io::Result<usiz
     Ok(len)
 }
 
-/// Choices for writers. The defaults suit nearly everybody.
+/// Options for writers.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The format, if the file's name does not say it.
+    /// The format; by default that of the file name.
     pub format: Option<Format>,
     /// The layer's name; the file's name without extension by default.
     pub layer: Option<String>,
     /// What to do with a file that exists.
     pub mode: Mode,
-    /// How a CSV file shows the geometry.
+    /// The columns of the geometry in a CSV file.
     pub csv_geometry: csv::Geometry,
     /// Put `'` before CSV text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@`).
     pub csv_neutralise: bool,
-    /// The time of change that a GeoPackage states, ISO 8601 in UTC; the time of writing by
-    /// default. Give it to make the same input give the same bytes.
+    /// `last_change` of a GeoPackage, ISO 8601 in UTC; the time of writing by default. A fixed value
+    /// gives the same bytes for the same input.
     pub last_change: Option<String>,
 }
 
-/// What to do with a file that exists. Only a GeoPackage can be added to.
+/// What to do with an existing file. Only a GeoPackage can be appended to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Replace it.
     #[default]
     New,
-    /// Add the features to its layer of that name, which is made if it is not there.
+    /// Append the features to its layer of that name, which is created if it does not exist.
     Append,
-    /// As `Append`, and a feature whose value in this field is there already replaces it.
+    /// As `Append`, and a feature replaces the one with the same value in this field.
     Upsert(String),
 }
 
@@ -203,37 +221,37 @@ pub enum Mode {
 pub struct Rejected {
     /// Its number in the source, from 0.
     pub record: u64,
-    /// Where it stood.
+    /// Its offset and length in the source.
     pub span: Span,
     /// Its bytes.
     pub raw: Vec<u8>,
-    /// All that is wrong with it.
+    /// Its problems.
     pub problems: Vec<Problem>,
 }
 
 impl Rejected {
-    /// Roughly the memory that it takes: a batch ends when what was rejected beside it is large, too.
+    /// Approximate memory in bytes. Rejected records count towards the size of a batch.
     pub(crate) fn byte_len(&self) -> usize {
         self.raw.len() + self.problems.len() * 256
     }
 }
 
-/// What a source says of itself.
+/// The metadata of a layer.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// Its name.
     pub name: String,
     /// Its fields and shape.
     pub schema: Arc<Schema>,
-    /// Its reference system, if it says one.
+    /// Its coordinate reference system, if it declares one.
     pub crs: Option<Crs>,
-    /// How many records it holds, if that is known before reading.
+    /// Number of records, if it is known before reading.
     pub records: Option<u64>,
 }
 
 /// A file being read.
 pub trait Reader: Send {
-    /// What is being read.
+    /// The metadata of the layer.
     fn layer(&self) -> &Layer;
 
     /// The next batch; `None` after the end. Records that cannot be read are added to `rejected`.
@@ -243,15 +261,23 @@ pub trait Reader: Send {
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error>;
 }
 
-/// Opens a file for reading, in the format of its name or of its first bytes.
+/// The format in which a file is read.
+fn format_of(path: &Path, options: &geojson::ReadOptions) -> std::io::Result<Option<Format>> {
+    match options.format {
+        Some(format) => Ok(Some(format)),
+        None => Format::detect(path),
+    }
+}
+
+/// Opens a file for reading, in the format of the options, of its name or of its first bytes.
 ///
 /// # Errors
 /// If the format is unknown or the file is not of it.
 pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reader>, Error> {
-    if zip::is_likely(path)? {
+    if options.format.is_none() && zip::is_likely(path)? {
         return zip::open(path, options);
     }
-    match Format::detect(path)? {
+    match format_of(path, options)? {
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) => {
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
@@ -266,30 +292,30 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
         Some(Format::Csv) => Ok(Box::new(csv::CsvReader::open(path, options.clone())?)),
         Some(Format::GeoPackage) => Ok(Box::new(gpkg::GpkgReader::open(path, options.layer.as_deref())?)),
         None => {
-            let message = format!("no format that can be read is known by the name {}", path.display());
+            let message = unknown(path);
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
     }
 }
 
-/// The names of the layers of a file; one for the formats that hold one.
+/// The names of the layers of a file.
 ///
 /// # Errors
 /// If the file is not of its format.
 pub fn layers(path: &Path, options: &geojson::ReadOptions) -> Result<Vec<String>, Error> {
-    if zip::is_likely(path)? {
+    if options.format.is_none() && zip::is_likely(path)? {
         return zip::layers(path, options);
     }
-    match Format::detect(path)? {
+    match format_of(path, options)? {
         Some(Format::GeoPackage) => gpkg::layers(path),
         _ => Ok(vec![path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned()]),
     }
 }
 
-/// What a finished writer wrote.
+/// The result of a finished writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// How many features.
+    /// Number of features.
     pub features: u64,
 }
 
@@ -298,23 +324,23 @@ pub trait Writer: Send {
     /// Adds the features of a batch.
     ///
     /// # Errors
-    /// A feature that the format cannot hold, or a failure of the disk. The file is then given up:
-    /// what stood under its name before stays.
+    /// A feature that the format cannot hold, or an I/O error. The file is then discarded, and an existing
+    /// one stays unchanged.
     fn write(&mut self, batch: &Batch) -> Result<(), Error>;
 
     /// Completes a layer and begins another in the same file.
     ///
     /// # Errors
-    /// If the format holds one layer only, or the file has one of that name.
+    /// If the format holds only one layer, or the file has a layer of that name.
     fn next_layer(&mut self, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<(), Error> {
         let _ = (schema, crs, options);
-        Err(Problem::new(Code::UNPROCESSABLE, "this format holds one layer").into())
+        Err(Problem::new(Code::UNPROCESSABLE, "this format holds only one layer").into())
     }
 
-    /// Completes the file and puts it in its place.
+    /// Completes the file and gives it its name.
     ///
     /// # Errors
-    /// A failure of the disk.
+    /// An I/O error.
     fn finish(self: Box<Self>) -> Result<Written, Error>;
 }
 
@@ -324,7 +350,7 @@ fn no_parquet() -> Error {
         .into()
 }
 
-/// Opens a file for writing, in the format of the options or of the file's name; `-` is standard
+/// Opens a file for writing, in the format of the options or of the file name; `-` is standard
 /// output.
 ///
 /// # Errors
@@ -337,11 +363,11 @@ pub fn create(
     options: &Options,
 ) -> Result<Box<dyn Writer>, Error> {
     let Some(format) = options.format.or_else(|| Format::of_path(path)) else {
-        let message = format!("no format is known by the name {}", path.display());
+        let message = unknown(path);
         return Err(Problem::new(Code::UNPROCESSABLE, message).into());
     };
     if options.mode != Mode::New && format != Format::GeoPackage {
-        return Err(Problem::new(Code::UNPROCESSABLE, "only a GeoPackage can be added to").into());
+        return Err(Problem::new(Code::UNPROCESSABLE, "only a GeoPackage can be appended to").into());
     }
     if path == Path::new("-") {
         return create_stream(Box::new(std::io::stdout()), format, schema, crs, options);
@@ -362,7 +388,7 @@ pub fn create(
     }
 }
 
-/// Opens a stream for writing; every format without an index can be streamed.
+/// Opens a stream for writing. Formats with an index cannot be streamed.
 ///
 /// # Errors
 /// As [`create`].
@@ -406,14 +432,14 @@ fn text_writer(
     })
 }
 
-/// Where a text format goes.
+/// The output of a text format.
 pub(crate) enum Out {
     File(std::io::BufWriter<atomic::Pending>),
     Stream(Box<dyn Write + Send>),
 }
 
 impl Out {
-    /// Writes what has been gathered once it is worth a write.
+    /// Writes the buffer if it is large enough.
     pub(crate) fn spill(&mut self, gathered: &mut Vec<u8>) -> std::io::Result<()> {
         if gathered.len() >= 1 << 16 {
             self.write_all(gathered)?;
@@ -435,4 +461,11 @@ impl Out {
             Out::Stream(mut stream) => stream.flush(),
         }
     }
+}
+/// The message about a file of no known format.
+fn unknown(path: &Path) -> String {
+    format!(
+        "{}: unknown file format; expected one of .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .csv, .gml, .esrijson, .shp",
+        path.display()
+    )
 }

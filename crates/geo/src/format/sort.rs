@@ -1,7 +1,7 @@
-//! Sorting small items of one size, however many there are.
+//! External merge sort of small items of a fixed size.
 //!
-//! What fits is sorted in memory. The rest goes to unnamed files, sorted part by part, and comes
-//! back merged, so that memory does not grow with the number of items.
+//! What fits is sorted in memory. The rest is written to unnamed files in sorted runs, which are merged,
+//! so memory does not grow with the number of items.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// How many items stay in memory before they go to a file.
+/// Most items in memory before a run is written to a file.
 pub(super) const IN_MEMORY_MAX: usize = 1 << 20;
 
-/// Something that fits into a fixed number of bytes.
+/// An item with a fixed size in bytes.
 pub(super) trait Item: Copy + 'static {
     fn write(&self, out: &mut impl Write) -> io::Result<()>;
     fn read(from: &mut impl Read) -> io::Result<Self>;
@@ -25,7 +25,7 @@ pub(super) fn bytes<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]>
     Ok(bytes)
 }
 
-/// Items on their way to being sorted.
+/// Collects items and sorts them.
 pub(super) struct Sorter<T> {
     held: Vec<T>,
     held_max: usize,
@@ -34,7 +34,7 @@ pub(super) struct Sorter<T> {
 }
 
 impl<T: Item> Sorter<T> {
-    /// Holds so many in memory.
+    /// With at most this many items in memory.
     pub(super) fn new(held_max: usize) -> Sorter<T> {
         Sorter { held: Vec::new(), held_max: held_max.max(1), spilled: None, count: 0 }
     }
@@ -43,7 +43,7 @@ impl<T: Item> Sorter<T> {
         self.count
     }
 
-    /// Adds one; what is too much goes to an unnamed file beside `near`.
+    /// Adds an item. Full runs go to an unnamed file in the folder of `near`.
     pub(super) fn push(&mut self, item: T, near: &Path) -> io::Result<()> {
         self.count += 1;
         self.held.push(item);
@@ -60,7 +60,7 @@ impl<T: Item> Sorter<T> {
         Ok(())
     }
 
-    /// All of them by a key; those of one key in the order in which they came.
+    /// All items by a key. The sort is stable.
     pub(super) fn sorted<K: Fn(&T) -> u64 + 'static>(
         mut self,
         key: K,
@@ -97,7 +97,7 @@ fn rewound(file: BufWriter<File>, buffer: usize) -> io::Result<BufReader<File>> 
     Ok(BufReader::with_capacity(buffer, file))
 }
 
-/// A sorted part that lies in a file.
+/// A sorted run in a file.
 struct SortedRun<T> {
     file: BufReader<File>,
     left: usize,
@@ -111,11 +111,11 @@ fn run<T: Item>(mut part: Vec<T>, key: impl Fn(&T) -> u64, near: &Path) -> io::R
     Ok(SortedRun { file: rewound(file, 1 << 15)?, left: part.len(), next: None })
 }
 
-/// The sorted parts as one.
+/// The merged runs.
 struct Merge<T, K> {
     runs: Vec<SortedRun<T>>,
     key: K,
-    /// The key of each part's next item, and the part.
+    /// The key of the next item of each run, and the index of the run.
     least: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -140,7 +140,7 @@ impl<T: Item, K: Fn(&T) -> u64> Iterator for Merge<T, K> {
     }
 }
 
-/// A file without a name, which vanishes with its handle, even after a crash.
+/// A file without a name, which disappears with its handle, even after a crash.
 pub(super) fn unnamed_file(near: &Path) -> io::Result<File> {
     tempfile::tempfile_in(
         near.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")),

@@ -1,25 +1,26 @@
-//! Days and moments as Parquet counts them, and as text.
+//! Dates and datetimes as numbers and as text.
 
 use tidegate_core::time::calendar::{civil_from_days, days_from_civil};
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// The day that a text says, counted from 1970.
+/// A date as days since 1970.
 pub(in crate::format) fn day_of(text: &str) -> Option<i32> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     i32::try_from(days_from_civil(number(0, 4)?, number(5, 7)?, number(8, 10)?)).ok()
 }
 
-/// A day as text.
+/// Days since 1970 as ISO 8601.
 #[cfg(any(feature = "parquet", test))]
 pub(in crate::format) fn day_text(day: i32) -> String {
     let (year, month, day) = civil_from_days(day.into());
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// The moment that a text says, in microseconds from 1970, and whether it says its offset from UTC.
-/// `None` if it is not a moment, or finer than a microsecond.
-pub(in crate::format) fn moment_of(text: &str) -> Option<(i64, bool)> {
+/// A datetime as microseconds since 1970, and whether it has a UTC offset. `None` if it is not a datetime,
+/// or finer than a microsecond.
+#[must_use]
+pub fn moment_of(text: &str) -> Option<(i64, bool)> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let mut micros = i64::from(day_of(text)?) * MICROS_PER_DAY;
     micros += (number(11, 13)? * 60 + number(14, 16)?) * 60_000_000;
@@ -52,7 +53,7 @@ pub(in crate::format) fn moment_of(text: &str) -> Option<(i64, bool)> {
     }
 }
 
-/// A moment as text, from nanoseconds.
+/// Nanoseconds since 1970 as ISO 8601.
 pub(in crate::format) fn moment_text(nanos: i128, utc: bool) -> String {
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0);
     let fraction = nanos.rem_euclid(1_000_000_000);
@@ -70,10 +71,10 @@ pub(in crate::format) fn moment_text(nanos: i128, utc: bool) -> String {
     text
 }
 
-/// A moment in UTC as text, from milliseconds, all three digits of them written.
-pub(in crate::format) fn millisecond_text(millis: i64) -> String {
+/// Milliseconds since 1970 as ISO 8601, always with three decimals.
+pub(in crate::format) fn millisecond_text(millis: i64, utc: bool) -> String {
     let seconds = moment_text(i128::from(millis.div_euclid(1000)) * 1_000_000_000, false);
-    format!("{seconds}.{:03}Z", millis.rem_euclid(1000))
+    format!("{seconds}.{:03}{}", millis.rem_euclid(1000), if utc { "Z" } else { "" })
 }
 
 #[cfg(test)]
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(moment_of("1970-01-01T00:00:01.1234567Z"), None);
         assert_eq!(moment_text(-1000, false), "1969-12-31T23:59:59.999999");
         assert_eq!(moment_text(1_500_000_000, true), "1970-01-01T00:00:01.5Z");
-        assert_eq!(millisecond_text(-1), "1969-12-31T23:59:59.999Z");
-        assert_eq!(millisecond_text(60_000), "1970-01-01T00:01:00.000Z");
+        assert_eq!(millisecond_text(-1, true), "1969-12-31T23:59:59.999Z");
+        assert_eq!(millisecond_text(60_000, false), "1970-01-01T00:01:00.000");
     }
 }

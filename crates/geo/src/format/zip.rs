@@ -1,15 +1,15 @@
 //! A file inside a `.zip` archive: a Shapefile with its companions, a GeoJSON file, or any other
 //! format in one or a few files.
 //!
-//! What is asked for is unpacked into a folder of its own, which goes when the reader goes. Why not
-//! read in place: half of the formats jump about in their file. Why not the `zip`
+//! The data set is unpacked into a temporary folder, which is removed with the reader. Why not
+//! read in place: half of the formats need random access. Why not the `zip`
 //! crate (9.2): it reads the whole directory before a limit can be set. An archive of a million empty
 //! files costs it 192 MB and 5.8 s, here it is refused after 0.03 s in 4 MB; the limits below would have
 //! to stay, which leaves about a hundred lines to save.
 //!
-//! Limits against archives made to break the reader: the sizes told must be within a ratio and a
-//! total, and unpacking stops where what comes out differs from what was told. Paths inside the
-//! archive are never used as paths; encrypted files and other methods are refused.
+//! Limits against hostile archives: the declared sizes must be within a compression ratio and a total, and
+//! unpacking stops if the actual size differs. Paths in the archive are never used as paths. Encrypted
+//! files and compression methods other than deflate are refused.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -23,15 +23,15 @@ use super::{Format, Layer, Reader, Rejected};
 use crate::batch::Batch;
 use crate::error::{Error, Problem};
 
-/// More files than an archive of data has; each data set is looked for among all of them.
+/// Most files in an archive.
 const FILES_MAX: u64 = 10_000;
 const DIRECTORY_LEN_MAX: u64 = 16 << 20;
-/// All that is unpacked of one archive.
+/// Most bytes to unpack from one archive.
 const TOTAL_MAX: u64 = 8 << 30;
-/// What is larger than `FREE` may be this many times its packed size. Coordinates reach 20.
+/// Largest compression ratio of what is larger than `FREE`. Coordinates reach 20.
 const RATIO_MAX: u64 = 100;
 const FREE: u64 = 32 << 20;
-/// What belongs to a Shapefile.
+/// The extensions of a Shapefile.
 const COMPANIONS: [&str; 5] = ["shp", "dbf", "shx", "prj", "cpg"];
 
 fn broken(message: impl Into<String>) -> Error {
@@ -89,7 +89,7 @@ pub(super) fn layers(path: &Path, options: &ReadOptions) -> Result<Vec<String>, 
     }
 }
 
-/// The format of what the archive holds, if that is one thing.
+/// The format of the only data set of an archive.
 pub(super) fn format(path: &Path) -> Option<Format> {
     let all = directory(path).ok()?;
     match data_sets(&all).as_slice() {
@@ -98,13 +98,13 @@ pub(super) fn format(path: &Path) -> Option<Format> {
     }
 }
 
-/// Unpacks and opens what is asked for.
+/// Unpacks and opens a data set.
 pub(super) fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, Error> {
     let all = directory(path)?;
     let sets = data_sets(&all);
     let names: Vec<String> = sets.iter().map(|entry| entry.stem()).collect();
     let (chosen, inner) = match (sets.as_slice(), &options.layer) {
-        ([], _) => return Err(broken("the archive holds no file of a format that can be read")),
+        ([], _) => return Err(broken("the archive has no file of a known format")),
         ([only], _) => (*only, options.clone()),
         (_, Some(layer)) => match sets.iter().find(|entry| entry.stem() == *layer) {
             Some(found) => (*found, ReadOptions { layer: None, ..options.clone() }),
@@ -114,7 +114,7 @@ pub(super) fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>
             }
         },
         (_, None) => {
-            let message = format!("the archive holds several files; choose one of {names:?}");
+            let message = format!("the archive has several files; select one of {names:?} with --layer");
             return Err(Problem::new(Code::NOT_FOUND, message).into());
         }
     };
@@ -123,10 +123,10 @@ pub(super) fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>
     Ok(Box::new(Zipped { reader, _unpacked: unpacked }))
 }
 
-/// The files that are something by themselves.
+/// The files that are data sets, without companions.
 fn data_sets(all: &[ZipEntry]) -> Vec<&ZipEntry> {
     let is_one = |entry: &&ZipEntry| {
-        // What macOS and others leave beside a file is hidden.
+        // macOS and others add hidden files.
         !entry.name.starts_with('.') && Format::of_path(entry.path()).is_some()
     };
     let found: Vec<&ZipEntry> = all.iter().filter(is_one).collect();
@@ -140,7 +140,7 @@ fn data_sets(all: &[ZipEntry]) -> Vec<&ZipEntry> {
     found.into_iter().filter(|entry| !describes(entry)).collect()
 }
 
-/// A data set unpacked into a folder that goes with it.
+/// A data set, unpacked into a temporary folder.
 struct Unpacked {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -172,8 +172,7 @@ fn unpack(archive: &Path, chosen: &ZipEntry, all: &[ZipEntry]) -> Result<Unpacke
     Ok(Unpacked { path: folder.path().join(safe(chosen)), _folder: folder })
 }
 
-/// A name in a folder of our own, without anything that means more than a name, and with the
-/// extension in the case that readers look for.
+/// A safe file name in the temporary folder, with its extension in lower case.
 fn safe(entry: &ZipEntry) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' };
     let stem: String = entry.stem().chars().map(plain).take(100).collect();
@@ -182,7 +181,7 @@ fn safe(entry: &ZipEntry) -> String {
 }
 
 fn write_out(file: &mut File, entry: &ZipEntry, to: &Path) -> Result<(), Error> {
-    let differs = || broken(format!("{}: the archive does not hold what it says", entry.name));
+    let differs = || broken(format!("{}: the content does not match its entry in the archive", entry.name));
     let mut head = [0; 30];
     file.seek(SeekFrom::Start(entry.at))?;
     file.read_exact(&mut head).map_err(|_| differs())?;
@@ -196,7 +195,8 @@ fn write_out(file: &mut File, entry: &ZipEntry, to: &Path) -> Result<(), Error> 
         0 => Box::new(packed),
         8 => Box::new(flate2::bufread::DeflateDecoder::new(packed)),
         other => {
-            let message = format!("{}: packed by method {other}; only deflate is read", entry.name);
+            let message =
+                format!("{}: compression method {other} is not supported, only deflate", entry.name);
             return Err(Problem::new(Code::UNPROCESSABLE, message).into());
         }
     };
@@ -231,7 +231,7 @@ fn longest(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The list of files, which stands at the end of an archive.
+/// The central directory at the end of an archive.
 fn directory(path: &Path) -> Result<Vec<ZipEntry>, Error> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
@@ -240,23 +240,23 @@ fn directory(path: &Path) -> Result<Vec<ZipEntry>, Error> {
     let mut tail = Vec::new();
     (&file).take(tail_len).read_to_end(&mut tail)?;
     let end = memchr::memmem::rfind(&tail, b"PK\x05\x06");
-    let end = end.ok_or_else(|| broken("the archive has no list of its files; it may be cut off"))?;
+    let end = end.ok_or_else(|| broken("the archive has no central directory; it may be truncated"))?;
     let record = tail.get(end..).unwrap_or_default();
     let (mut count, mut size, mut at) =
         (u64::from(short(record, 10)), u64::from(long(record, 12)), u64::from(long(record, 16)));
-    // Larger archives tell the same in a record of their own, which stands before.
+    // ZIP64 has the same fields in a record before it.
     let locator =
         end.checked_sub(20).and_then(|at| tail.get(at..end)).filter(|l| l.starts_with(b"PK\x06\x07"));
     if let Some(locator) = locator {
         let mut large = [0; 56];
         file.seek(SeekFrom::Start(longest(locator, 8)))?;
-        file.read_exact(&mut large).map_err(|_| broken("the archive is cut off"))?;
+        file.read_exact(&mut large).map_err(|_| broken("the archive is truncated"))?;
         if large.starts_with(b"PK\x06\x06") {
             (count, size, at) = (longest(&large, 32), longest(&large, 40), longest(&large, 48));
         }
     }
     if count > FILES_MAX || size > DIRECTORY_LEN_MAX {
-        return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, "the archive holds too many files").into());
+        return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, "the archive has too many files").into());
     }
     file.seek(SeekFrom::Start(at))?;
     let mut list = Vec::new();
@@ -265,14 +265,14 @@ fn directory(path: &Path) -> Result<Vec<ZipEntry>, Error> {
     let mut rest = list.as_slice();
     for _ in 0..count {
         let (entry, entry_len) =
-            entry(rest).ok_or_else(|| broken("the archive's list of files is broken"))?;
+            entry(rest).ok_or_else(|| broken("the central directory of the archive is damaged"))?;
         rest = rest.get(entry_len..).unwrap_or_default();
         entries.extend(entry);
     }
     Ok(entries)
 }
 
-/// One line of the list, and its length; a folder is none.
+/// An entry of the central directory and its length; `None` for a folder.
 fn entry(line: &[u8]) -> Option<(Option<ZipEntry>, usize)> {
     if !line.starts_with(b"PK\x01\x02") {
         return None;
@@ -287,7 +287,7 @@ fn entry(line: &[u8]) -> Option<(Option<ZipEntry>, usize)> {
         let (kind, len) = (short(field, 0), usize::from(short(field, 2)));
         let value = field.get(4..4 + len)?;
         if kind == 1 {
-            // The numbers that do not fit, in this order.
+            // The fields that do not fit into 32 bits, in this order.
             let mut from = 0;
             for number in [&mut size, &mut packed, &mut at] {
                 if *number == u64::from(u32::MAX) {

@@ -18,6 +18,20 @@ pub struct Run {
 }
 
 impl Run {
+    /// The only run of a point, a line or a polygon without holes, in two dimensions. Most
+    /// geometries are one, and need no walk.
+    #[inline]
+    pub(crate) fn only(wkb: &[u8]) -> Option<Run> {
+        let (start, count) = match wkb {
+            [1, 1, 0, 0, 0, ..] => (5, 1),
+            [1, 2, 0, 0, 0, a, b, c, d, ..] => (9, u32::from_le_bytes([*a, *b, *c, *d])),
+            [1, 3, 0, 0, 0, 1, 0, 0, 0, a, b, c, d, ..] => (13, u32::from_le_bytes([*a, *b, *c, *d])),
+            _ => return None,
+        };
+        let run = Run { start, count: count as usize, dim: Dim::Xy };
+        (run.range().end == wkb.len()).then_some(run)
+    }
+
     /// The bytes of the run.
     #[must_use]
     pub fn range(self) -> Range<usize> {

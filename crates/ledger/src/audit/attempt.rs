@@ -1,14 +1,15 @@
-//! Calls to services, as entries: one per question, with all its attempts.
+//! Audit entries for calls to services: one entry per call, with all its attempts.
 //!
-//! What was asked of a record is not in it: an address is a value of a record. The record is named
-//! by whoever knows which one asked; a page of a source by its place in the layer.
+//! An entry does not contain the request, because its URL holds values of the record, such as an
+//! address. The caller adds the key of the record or, for a page of a source, its position in the
+//! layer.
 
 use serde_json::json;
 
 use super::AuditEvent;
 use tidegate_client::call::CallOutcome;
 
-/// How a call to a service ended, at this time.
+/// The audit event of a finished call.
 #[must_use]
 pub fn attempt<T>(service: &str, outcome: &CallOutcome<T>, at_ms: i64) -> AuditEvent {
     let attempts: Vec<_> = outcome

@@ -1,4 +1,4 @@
-//! The audit log in a file of its own: what runs enter.
+//! The audit log of runs, in a SQLite file of its own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::sql;
 
-/// The version of its tables.
+/// The schema version, stored in `user_version`.
 const VERSION: i64 = 1;
 
 /// An audit log in a SQLite file.
@@ -25,10 +25,10 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens a log to enter acts, making it if it is not there.
+    /// Opens a log for writing and creates it if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made or used.
+    /// When it cannot be created or opened.
     pub fn open(
         path: &Path,
         log: &str,
@@ -58,10 +58,10 @@ impl AuditLog {
         }
     }
 
-    /// Opens a log to look at it; nothing is changed.
+    /// Opens a log read-only.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
+    /// When it does not exist or cannot be read.
     pub fn look(path: &Path, log: &str) -> Result<AuditLog, AuditError> {
         let at = |e: rusqlite::Error| AuditError::Log {
             path: Some(path.to_owned()),
@@ -81,21 +81,21 @@ impl AuditLog {
         let done = work(&mut self.db, &self.writer)
             .and_then(|()| self.db.execute_batch("COMMIT").map_err(AuditError::database));
         if done.is_err() {
-            // A disk that fails here has failed before, and that is said.
+            // The rollback can only fail after an error that was already reported.
             let _ = self.db.execute_batch("ROLLBACK");
         }
         done.and_then(|()| self.writer.copy(&mut self.db)).map_err(broken)
     }
 
-    /// Enters acts, durably.
+    /// Appends entries durably.
     ///
     /// # Errors
-    /// When they cannot be written: what they record must not go on.
+    /// When they cannot be written. Then the actions that they record must not proceed.
     pub fn enter(&mut self, acts: Vec<AuditEvent>) -> Result<(), AuditError> {
         self.tx(|db, writer| append(db, writer, acts))
     }
 
-    /// Puts a checkpoint behind the last entry.
+    /// Writes a checkpoint that covers the entries since the previous one.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -103,20 +103,20 @@ impl AuditLog {
         self.tx(|db, writer| close(db, writer, at_ms))
     }
 
-    /// The entries of a filter, oldest first.
+    /// The entries that match a filter, oldest first.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the log cannot be read.
     pub fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, AuditError> {
         read(&mut self.db, filter)
     }
 
-    /// Whether the log is what it was.
+    /// Verifies the log against trusted keys and copied checkpoints.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the log cannot be read. Tampering is a finding, not an error.
     pub fn verify(&mut self, trust: &TrustAnchors) -> Result<Result<VerifiedLog, TamperFinding>, AuditError> {
-        // One moment for all questions, while others may be writing.
+        // One read snapshot for all queries, because other processes may be writing.
         self.db.execute_batch("BEGIN").map_err(AuditError::database)?;
         let done = verify(&mut self.db, &self.writer.log, trust);
         let _ = self.db.execute_batch("ROLLBACK");

@@ -1,12 +1,13 @@
-//! What is hashed, byte by byte: an entry with the one before, and a tree over many.
+//! The hash chain over entries and the Merkle tree over checkpoints, byte by byte.
 //!
-//! An entry's hash is SHA-256 over `tidegate-audit-2\n`, the hash before (nothing before the
-//! first), the number and the time as little-endian 64-bit integers, and then who, act, letter,
-//! key, code, destination and detail, each as its length (64 bits, little-endian; all ones if
-//! there is none) and its bytes. Entries of stores that were made before there were key, code and
-//! destination are of form 1, which has who, act, detail and letter.
+//! The hash of an entry is SHA-256 over: `tidegate-audit-2\n`; the hash of the previous entry
+//! (nothing for the first); the number and the time as little-endian 64-bit integers; then who,
+//! act, letter, key, code, destination and detail, each as its length (64 bits, little-endian, all
+//! ones if absent) followed by its bytes. Stores created before key, code and destination existed
+//! hold entries of format 1, which covers who, act, detail and letter.
 //!
-//! The tree is that of RFC 6962: a leaf is hashed behind a zero byte, a node behind a one.
+//! The tree is the one of RFC 6962: a leaf is hashed with the prefix byte 0, a node with the prefix
+//! byte 1.
 
 use sha2::{Digest, Sha256};
 
@@ -19,7 +20,7 @@ fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
     hash.update(bytes.unwrap_or_default());
 }
 
-/// The hash of an entry at its number, after the one before.
+/// The hash of an entry, given its number and the hash of the previous entry.
 pub(super) fn link(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     let mut hash = Sha256::new();
     hash.update(b"tidegate-audit-2\n");
@@ -36,7 +37,7 @@ pub(super) fn link(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     hash.finalize().into()
 }
 
-/// The same in form 1.
+/// The hash of an entry of format 1.
 fn link_1(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     let mut hash = Sha256::new();
     hash.update(b"tidegate-audit-1\n");
@@ -50,7 +51,7 @@ fn link_1(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     hash.finalize().into()
 }
 
-/// Whether an entry says what its hash says, at this number and after this one.
+/// Whether the stored hash of an entry matches its content, its number and the previous hash.
 pub(super) fn follows(before: &[u8], n: i64, row: &AuditRow) -> bool {
     let old = || row.key.is_none() && row.code.is_none() && row.dest.is_none();
     link(before, n, row).as_slice() == row.hash || (old() && link_1(before, n, row).as_slice() == row.hash)
@@ -63,7 +64,7 @@ fn node(kind: u8, parts: &[&[u8]]) -> Hash {
     hash.finalize().into()
 }
 
-/// The root of the tree over these leaves.
+/// The Merkle root over these leaves.
 pub(super) fn root(leaves: &[Hash]) -> Hash {
     let mut level: Vec<Hash> = leaves.iter().map(|leaf| node(0, &[leaf])).collect();
     if level.is_empty() {

@@ -1,8 +1,9 @@
-//! Copies of the checkpoints, in a file outside of the database: one JSON object per line.
+//! Copies of the checkpoints in a file outside the database, one JSON object per line.
 //!
-//! A copy is written when the checkpoint is committed, so the file is never ahead of the database;
-//! what a crash left out is added the next time. A file that knows more than the database says
-//! that the database was cut or put back, and then nothing more is entered.
+//! A copy is written after its checkpoint is committed, so the file is never ahead of the database;
+//! a copy missed in a crash is written the next time. If the file holds a checkpoint that the
+//! database lacks, the database was truncated or restored from a backup, and no more entries are
+//! written.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,7 +13,7 @@ use super::AuditError;
 use super::seal::{self, Checkpoint};
 use crate::sql::Sql;
 
-/// The file.
+/// The file of copied checkpoints of one log.
 #[derive(Clone, Debug)]
 pub struct Copies {
     path: PathBuf,
@@ -20,7 +21,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Copies of this log go here.
+    /// The copies of the log `log` in the file at `path`.
     #[must_use]
     pub fn new(path: &Path, log: &str) -> Copies {
         Copies { path: path.to_owned(), log: log.to_owned() }
@@ -30,10 +31,10 @@ impl Copies {
         AuditError::file(&self.path, e)
     }
 
-    /// All copies that are there. A line that was cut off by a crash does not count.
+    /// All copies in the file. An incomplete last line, left by a crash, is ignored.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line is no checkpoint.
+    /// When the file cannot be read, or a line is not a checkpoint.
     pub fn all(&self) -> Result<Vec<Checkpoint>, AuditError> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -52,7 +53,7 @@ impl Copies {
         Ok(all)
     }
 
-    /// The last copy, and where the next one goes.
+    /// The last copy of this log, and the byte offset at which the next one is written.
     fn end(&self) -> Result<(Option<Checkpoint>, u64), AuditError> {
         let mut file = match fs::File::open(&self.path) {
             Ok(file) => file,
@@ -60,7 +61,8 @@ impl Copies {
             Err(e) => return Err(self.fail(e)),
         };
         let len = file.metadata().map_err(|e| self.fail(e))?.len();
-        // A line is as long as its marks; the tail grows until it holds a whole one of this log.
+        // The length of a line varies with its marks: read a longer tail until it holds a whole
+        // checkpoint of this log.
         let mut size = 64 * 1024;
         loop {
             let from = len.saturating_sub(size);
@@ -81,7 +83,7 @@ impl Copies {
         }
     }
 
-    /// Whether the log still holds what was copied last.
+    /// Checks that the database still holds the checkpoint that was copied last.
     pub(super) fn check<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let Some(known) = self.end()?.0 else { return Ok(()) };
         if seal::after(sql, &self.log, known.k - 1)?.first() == Some(&known) {
@@ -90,7 +92,7 @@ impl Copies {
         Err(self.fail(AuditError::Truncated { checkpoint: known.k, entry: known.last }))
     }
 
-    /// Copies what is not copied yet.
+    /// Appends the checkpoints that are not copied yet.
     pub(super) fn write<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let (mut last, end) = self.end()?;
         let mut file = None;

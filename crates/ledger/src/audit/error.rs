@@ -1,10 +1,10 @@
-//! Why the audit cannot be read, written or signed.
+//! Errors of the audit log.
 
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why the audit cannot be read, written or signed.
+/// Why the audit log cannot be read, written or signed.
 #[derive(Debug)]
 pub enum AuditError {
     /// The database cannot be read or written.
@@ -16,9 +16,9 @@ pub enum AuditError {
         /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A line of the copies is no checkpoint.
+    /// A line of the copied checkpoints is not a checkpoint.
     Line {
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
         /// Why.
         source: serde_json::Error,
@@ -30,29 +30,29 @@ pub enum AuditError {
         /// Why.
         source: Box<AuditError>,
     },
-    /// The tables of the log are of a version that this program does not write.
+    /// This program does not support the schema version of the log.
     Version {
-        /// The version of the tables.
+        /// The schema version found.
         found: i64,
-        /// The version that is written.
+        /// The schema version that this program writes.
         written: i64,
     },
-    /// The log is not as it was left: the evidence, and what to do.
+    /// The log was changed from outside: the evidence, and what to do.
     Changed(String),
-    /// A checkpoint that was copied is no longer in the database.
+    /// A copied checkpoint is no longer in the database.
     Truncated {
-        /// The number of the checkpoint.
+        /// The number of the checkpoint, from 1.
         checkpoint: i64,
-        /// The number of the last entry that it covers.
+        /// The number of the last entry that it covers, from 1.
         entry: i64,
     },
-    /// A text is no signing key. It is not quoted.
+    /// A text is not a signing key. The message does not quote it.
     NotASigningKey,
-    /// A text is no public key.
+    /// A text is not a public key.
     NotAPublicKey,
-    /// The signing key cannot be used.
+    /// The cryptographic library rejects the signing key.
     BadKey(ring::error::KeyRejected),
-    /// The operating system gives no random bytes.
+    /// The operating system provides no random bytes.
     NoRandomness(getrandom::Error),
 }
 
@@ -104,7 +104,8 @@ impl Error for AuditError {
             AuditError::Line { source, .. } => Some(source),
             AuditError::Log { source, .. } => Some(source.as_ref()),
             AuditError::NoRandomness(e) => Some(e),
-            // The reason is in the message: its type is an error only with a feature of its crate.
+            // `KeyRejected` implements `Error` only with a feature of its crate; the message
+            // includes it.
             AuditError::BadKey(_)
             | AuditError::Version { .. }
             | AuditError::Changed(_)

@@ -1,4 +1,4 @@
-//! Entering: inside of the transaction of what is entered.
+//! Appends audit entries in the transaction of the actions that they record.
 
 use std::cell::Cell;
 
@@ -10,30 +10,30 @@ use super::{AuditError, AuditEvent, AuditRow};
 use crate::sql::{Sql, Val};
 use tidegate_core::hex::hex;
 
-/// A checkpoint is due after so many entries,
+/// The number of entries after which a checkpoint is due.
 const ENTRIES: i64 = 1000;
-/// or when the last one is so many milliseconds old.
+/// The age of the last checkpoint, in milliseconds, after which a new one is due.
 const AGE_MS: i64 = 1000;
 
-/// The writer of an audit log: the user, the name of the log, the signing key, the copies.
+/// Writes an audit log: the user, the name of the log, the signing key and the copies.
 #[derive(Debug)]
 pub struct AuditWriter {
     /// The user who acts.
     pub who: String,
-    /// The name of the log; part of what is signed.
+    /// The name of the log; part of every signed message.
     pub log: String,
     signer: Option<Signer>,
     copies: Option<Copies>,
-    /// The head has been checked once.
+    /// Whether the signed head and the copies were already checked.
     trusted: Cell<bool>,
-    /// Entries of ours lie behind the last checkpoint.
+    /// Whether this writer appended entries after the last checkpoint.
     open: Cell<bool>,
-    /// A checkpoint was made that is not copied yet.
+    /// Whether a checkpoint may not be copied yet.
     fresh: Cell<bool>,
 }
 
 impl AuditWriter {
-    /// A writer for a log.
+    /// A writer for the log of this name.
     #[must_use]
     pub fn new(log: &str, signer: Option<Signer>, copies: Option<Copies>) -> AuditWriter {
         AuditWriter {
@@ -47,30 +47,30 @@ impl AuditWriter {
         }
     }
 
-    /// A commitment to a sensitive value, for the detail of an act.
+    /// A commitment to a sensitive value, for the detail of an event.
     #[must_use]
     pub fn commit(&self, value: &str) -> serde_json::Value {
         match self.signer.as_ref().map(|signer| signer.commit(value)) {
             Some(Ok(sealed)) => serde_json::json!({ "commitment": sealed }),
-            // Nothing that could be opened is better than something that anybody can.
+            // Without a key, record nothing: an unkeyed hash could be guessed by anybody.
             _ => serde_json::json!({ "withheld": true }),
         }
     }
 
-    /// The public half of the key that signs.
+    /// The public half of the signing key.
     #[must_use]
     pub fn public(&self) -> Option<PublicKey> {
         self.signer.as_ref().map(Signer::public)
     }
 
-    /// Whether entries of ours lie behind the last checkpoint.
+    /// Whether this writer appended entries after the last checkpoint.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.get()
     }
 
-    /// Copies checkpoints that are not copied yet. Call it when the transaction is over: a copy
-    /// must not be of something that was taken back.
+    /// Copies the checkpoints that are not copied yet. Call it after the transaction: a copy must
+    /// not outlive a rollback.
     pub(crate) fn copy<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         if let (Some(copies), true) = (&self.copies, self.fresh.get()) {
             copies.write(sql)?;
@@ -80,7 +80,7 @@ impl AuditWriter {
     }
 }
 
-/// Who acts: the name of the account, as far as the environment tells.
+/// The user who acts: the account name from the environment, or `unknown`.
 #[must_use]
 pub fn user() -> String {
     ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"]
@@ -89,13 +89,14 @@ pub fn user() -> String {
         .unwrap_or_else(|| "unknown".into())
 }
 
-/// The end of the log as it is.
+/// The number and hash of the last entry in the database.
 struct LogEnd {
+    /// The number of the last entry; 0 for an empty log.
     n: i64,
     hash: Vec<u8>,
 }
 
-/// Number and hash of the last entry, as they are signed.
+/// The message signed as the head: the log, and the number and hash of the last entry.
 pub(super) fn head_message(log: &str, n: i64, hash: &[u8]) -> Vec<u8> {
     let mut out = b"tidegate-audit-head-1\n".to_vec();
     out.extend((log.len() as u64).to_le_bytes());
@@ -111,7 +112,7 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Aud
         .first()
         .map_or(LogEnd { n: 0, hash: Vec::new() }, |row| LogEnd { n: row.int(0), hash: row.blob(1) });
     let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
-    // What somebody else added without the key must not get a signature from us.
+    // Never sign on top of entries that somebody else added without the key.
     let changed = |what: String| {
         let advice = "no more entries are written, check with `tidegate audit verify`";
         Err(AuditError::Changed(format!("{what}; {advice}")))
@@ -141,10 +142,11 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Aud
     Ok(end)
 }
 
-/// Enters acts, inside of their transaction.
+/// Appends entries inside the caller's transaction.
 ///
 /// # Errors
-/// When they cannot be written, or the log is not as it was left: take the transaction back.
+/// When they cannot be written, or the log was changed from outside. Then roll the transaction
+/// back.
 pub(crate) fn append<S: Sql + ?Sized>(
     sql: &mut S,
     writer: &AuditWriter,
@@ -211,7 +213,7 @@ pub(crate) fn append<S: Sql + ?Sized>(
     Ok(())
 }
 
-/// Puts a checkpoint behind the last entry, if entries of ours lie behind the last one.
+/// Writes a checkpoint if this writer appended entries after the last one.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -229,7 +231,7 @@ pub(crate) fn close<S: Sql + ?Sized>(
     checkpoint(sql, writer, last, at_ms)
 }
 
-/// The most entries of one checkpoint.
+/// The most entries that one checkpoint covers.
 const ENTRIES_MAX: i64 = 10_000;
 
 fn checkpoint<S: Sql + ?Sized>(

@@ -1,23 +1,24 @@
-//! The audit: the append-only, tamper-evident list of what was decided.
+//! The audit log: the append-only, tamper-evident record of what was decided.
 //!
-//! One form for everything: an entry has a number, a time, who acted, the act, and as far as they
-//! apply the letter, the key of the record, a code of the taxonomy, a destination, and the rest as
-//! JSON. Entries are written in the transaction of what they record: those of letters in the
-//! letter store ([`crate::letter::store`]), those of a run in a [`AuditLog`] of its own, to which they
-//! travel with the checkpoint of the sink.
+//! All entries have one format: a number, a time, a user, an action and, where they apply, the id
+//! of the letter, the key of the record, a code of the taxonomy, a destination, and further fields
+//! as JSON. Entries are written in the transaction of the action that they record: those about
+//! letters in the letter store ([`crate::letter::store`]), those of a run in an [`AuditLog`] of its
+//! own, together with the checkpoint of the sink.
 //!
-//! Against tampering, in the order in which they bite:
+//! Four mechanisms detect tampering:
 //!
-//! - **The chain** (`chain`): each entry is hashed with the one before.
-//! - **The head**: number and hash of the last entry, signed in every transaction. So nobody
+//! - **The chain** (`chain`): each entry is hashed with the previous one.
+//! - **The head**: the number and hash of the last entry, signed in every transaction. Nobody
 //!   without the key can add an entry, not even at the end.
-//! - **Checkpoints** (`seal`): every thousand entries, every second, and when a command ends: a
-//!   Merkle root over the entries since the last, the first eight bytes of each entry's hash, the
-//!   hash of the checkpoint before, and a signature. So nobody can compute the chain anew.
-//! - **Copies** (`copy`): each checkpoint also goes to a file outside of the database, which may
-//!   lie elsewhere. So nobody can cut off the end, or put an older state back.
+//! - **Checkpoints** (`seal`): after a thousand entries, after a second, and at the end of a
+//!   command. Each holds a Merkle root over the entries since the previous checkpoint, the first
+//!   eight bytes of each entry's hash, the hash of the previous checkpoint, and a signature. Nobody
+//!   without the key can recompute the chain.
+//! - **Copies** (`copy`): each checkpoint also goes to a file outside the database, possibly on
+//!   another disk. Nobody can truncate the log or restore an older one unnoticed.
 //!
-//! `verify` goes through all of them and names the first entry that is not what it was.
+//! `verify` checks all four and names the first entry that was tampered with.
 
 mod attempt;
 mod book;
@@ -47,7 +48,7 @@ use tidegate_core::letter::LetterId;
 
 use crate::sql::Vals;
 
-/// The tables, as [`crate::sql::Spelling`] spells them.
+/// The audit tables; [`crate::sql::Spelling`] translates the column types.
 pub(crate) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS audit (
     n NUMBER PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, act TEXT NOT NULL,
@@ -64,10 +65,10 @@ CREATE TABLE IF NOT EXISTS audit_checkpoint (
 );
 ";
 
-/// What tables of the first form lack.
+/// The columns that tables of format 1 lack.
 pub(crate) const COLUMNS_SINCE_2: [&str; 3] = ["key", "code", "dest"];
 
-/// An event to be entered into the audit log.
+/// An event to append to the audit log.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct AuditEvent {
     /// Time in milliseconds since 1970.
@@ -91,34 +92,34 @@ pub struct AuditEvent {
 }
 
 impl AuditEvent {
-    /// An act and its detail.
+    /// An event with an action and its detail.
     #[must_use]
     pub fn new(at_ms: i64, act: &str, detail: serde_json::Value) -> AuditEvent {
         AuditEvent { at_ms, act: act.to_owned(), letter: None, key: None, code: None, dest: None, detail }
     }
 
-    /// About this letter.
+    /// Sets the letter that the event is about.
     #[must_use]
     pub fn letter(mut self, letter: impl Into<Option<LetterId>>) -> AuditEvent {
         self.letter = letter.into();
         self
     }
 
-    /// About this record or batch.
+    /// Sets the key of the record or batch.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> AuditEvent {
         self.key = Some(key.into());
         self
     }
 
-    /// With this code.
+    /// Sets the code of the taxonomy.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> AuditEvent {
         self.code = Some(code.into());
         self
     }
 
-    /// To this destination.
+    /// Sets the destination.
     #[must_use]
     pub fn to(mut self, dest: impl Into<String>) -> AuditEvent {
         self.dest = Some(dest.into());
@@ -129,7 +130,9 @@ impl AuditEvent {
 /// A row of the table `audit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AuditRow {
+    /// The number of the entry, from 1.
     n: i64,
+    /// Time in milliseconds since 1970.
     at_ms: i64,
     who: String,
     act: String,

@@ -1,4 +1,4 @@
-//! Reading entries.
+//! Reads audit entries.
 
 use tidegate_core::letter::LetterId;
 
@@ -27,7 +27,7 @@ pub struct AuditEntry {
     pub dest: Option<String>,
     /// Further fields, as JSON.
     pub detail: String,
-    /// The hash over this entry and the one before, in hex.
+    /// The hash over this entry and the previous hash, in hex.
     pub hash: String,
 }
 
@@ -69,11 +69,11 @@ pub struct AuditFilter {
     pub since_ms: Option<i64>,
     /// The end of the time range, in milliseconds since 1970, exclusive.
     pub until_ms: Option<i64>,
-    /// The most entries: the last ones.
+    /// The most entries to return; the newest are chosen.
     pub limit: u32,
 }
 
-/// The entries of a filter, oldest first.
+/// The entries that match a filter, oldest first.
 pub(crate) fn read<S: Sql + ?Sized>(
     sql: &mut S,
     filter: &AuditFilter,

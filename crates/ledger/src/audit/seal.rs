@@ -1,4 +1,4 @@
-//! Checkpoints: what the log was at a moment, signed.
+//! Checkpoints: signed digests of the log.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -7,16 +7,16 @@ use super::AuditError;
 use crate::sql::{Sql, Val, Vals};
 use tidegate_core::hex::{hex, unhex_all};
 
-/// So many bytes of an entry's hash are kept in a checkpoint, so that an entry that was replaced
-/// can be named, and not only the thousand among which it is.
+/// The number of bytes of each entry's hash that a checkpoint keeps. With them a replaced entry can
+/// be named, not only the thousand entries that it is among.
 pub(super) const MARK: usize = 8;
 
-/// What the log was at a moment. Hashes are in hex.
+/// A signed digest of the log up to an entry. Hashes are in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The name of the log.
     pub log: String,
-    /// Its number, from 1.
+    /// The number of the checkpoint, from 1.
     pub k: i64,
     /// The number of the first entry it covers.
     pub first: i64,
@@ -28,11 +28,11 @@ pub struct Checkpoint {
     pub root: String,
     /// The hash of its last entry.
     pub head: String,
-    /// The first eight bytes of the hash of each of its entries.
+    /// The first eight bytes of the hash of each entry it covers, concatenated.
     pub marks: String,
-    /// The digest of the checkpoint before; empty for the first.
+    /// The digest of the previous checkpoint; empty for the first.
     pub before: String,
-    /// The id of the key that signed.
+    /// The id of the key that signed it.
     pub key: Option<String>,
     /// The signature.
     pub signature: Option<String>,
@@ -41,7 +41,7 @@ pub struct Checkpoint {
 const COLUMNS: &str = "k, first_n, last_n, at_ms, root, head, marks, before, key_id, signature";
 
 impl Checkpoint {
-    /// What is signed.
+    /// The bytes that are signed.
     pub(super) fn message(&self) -> Vec<u8> {
         let mut out = b"tidegate-audit-checkpoint-1\n".to_vec();
         for number in [self.k, self.first, self.last, self.at_ms] {
@@ -54,12 +54,12 @@ impl Checkpoint {
         out
     }
 
-    /// The hash over it, in hex, by which the next one names it.
+    /// The hash of the checkpoint, in hex; the next checkpoint contains it.
     pub(super) fn digest(&self) -> String {
         hex(&Sha256::digest(self.message()))
     }
 
-    /// The mark of an entry that it covers.
+    /// The first eight bytes of the hash of entry `n`, if the checkpoint covers it.
     pub(super) fn mark(&self, n: i64) -> Option<&str> {
         let at = usize::try_from(n.checked_sub(self.first)?).ok()?.checked_mul(2 * MARK)?;
         self.marks.get(at..at.checked_add(2 * MARK)?)
@@ -110,7 +110,7 @@ pub(super) fn last<S: Sql + ?Sized>(sql: &mut S, log: &str) -> Result<Option<Che
     Ok(rows.first().map(|row| Checkpoint::from_row(row, log)))
 }
 
-/// The checkpoints after one, a thousand at most.
+/// Up to a thousand checkpoints after number `k`.
 pub(super) fn after<S: Sql + ?Sized>(sql: &mut S, log: &str, k: i64) -> Result<Vec<Checkpoint>, AuditError> {
     let question = format!("SELECT {COLUMNS} FROM audit_checkpoint WHERE k > ?1 ORDER BY k LIMIT 1000");
     Ok(sql.query(&question, &[k.into()])?.iter().map(|row| Checkpoint::from_row(row, log)).collect())

@@ -1,12 +1,11 @@
-//! Who signs: an Ed25519 key, and the secret that salts what must not be read.
+//! The Ed25519 key that signs the audit log, and the secret behind commitments.
 //!
-//! The secret half lies in the state directory (`audit.key`) unless the manifest names another
-//! place; the public half lies beside it (`audit.pub`), to be copied to where those who verify are.
+//! The secret key is `audit.key` in the state directory unless the manifest names another place.
+//! The public key beside it, `audit.pub`, is for those who verify.
 //!
-//! A sensitive value enters the audit as a commitment: HMAC-SHA-256 over a fresh nonce and the
-//! value, keyed by a secret that only the holder of the signing key can derive. Whoever holds the
-//! key can later show that a value is the one that was meant; whoever only reads the audit cannot
-//! find it by trying.
+//! A sensitive value enters the log as a commitment: HMAC-SHA-256 over a fresh nonce and the value,
+//! under a secret derived from the signing key. The holder of the key can later prove which value
+//! was meant; a reader of the log cannot find it by guessing.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +24,7 @@ pub const KEY_FILE: &str = "audit.key";
 /// The file of the public keys in a state directory.
 pub const PUBLIC_FILE: &str = "audit.pub";
 
-/// The secret half, which signs.
+/// The secret key, which signs.
 pub struct Signer {
     /// The id of the key.
     pub key_id: String,
@@ -40,7 +39,7 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// The public half, which verifies.
+/// The public key, which verifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     /// The id of the key: the first six bytes of its SHA-256, in hex.
@@ -69,24 +68,24 @@ impl Signer {
         Ok(Signer { key_id: key_id(pair.public_key().as_ref()), pair, seed, salt })
     }
 
-    /// A new key.
+    /// Generates a key.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the operating system provides no random bytes.
     pub fn generate() -> Result<Signer, AuditError> {
         Signer::of(Zeroizing::new(random()?))
     }
 
-    /// As text, for a file that nobody else may read: `tidegate-audit-key-1 ID HEX`.
+    /// The key as text, for a file that only its owner may read: `tidegate-audit-key-1 ID HEX`.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("tidegate-audit-key-1 {} {}", self.key_id, hex(self.seed.as_slice())))
     }
 
-    /// From text.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// When it is none. The text is not quoted.
+    /// When the text is not a signing key. The message does not quote it.
     pub fn from_text(text: &str) -> Result<Signer, AuditError> {
         let mut words = text.split_whitespace();
         let (Some("tidegate-audit-key-1"), Some(id), Some(seed)) = (words.next(), words.next(), words.next())
@@ -97,11 +96,11 @@ impl Signer {
         if signer.key_id == id { Ok(signer) } else { Err(AuditError::NotASigningKey) }
     }
 
-    /// The key of a state directory, made if there is none. Its public half is added to the public
-    /// keys there.
+    /// The key of a state directory, generated if there is none. Its public key is added to the
+    /// public keys there.
     ///
     /// # Errors
-    /// When it cannot be read or made.
+    /// When it cannot be read or created.
     pub fn of_dir(dir: &Path) -> Result<Signer, AuditError> {
         let path = dir.join(KEY_FILE);
         let at = |e: std::io::Error| AuditError::file(&path, e);
@@ -115,26 +114,26 @@ impl Signer {
         Ok(signer)
     }
 
-    /// Keeps the key in a file of its own, whole or not at all; a file that is there stays.
+    /// Writes the key to a file atomically; an existing file is left unchanged.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn keep(&self, path: &Path) -> Result<(), AuditError> {
         let at = |e: std::io::Error| AuditError::file(path, e);
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // A file of this kind is only for its owner from the beginning.
+        // A temporary file is readable by its owner only.
         let mut file = tempfile::NamedTempFile::new_in(dir).map_err(at)?;
         writeln!(file, "{}", *self.to_text()).map_err(at)?;
         file.as_file().sync_all().map_err(at)?;
         match file.persist_noclobber(path) {
             Ok(_) => Ok(()),
-            // Somebody was faster.
+            // Another process created it first.
             Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(at(e.error)),
         }
     }
 
-    /// The public half.
+    /// The public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
@@ -149,7 +148,7 @@ impl Signer {
     /// A commitment to a value: `NONCE:TAG` in hex.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the operating system provides no random bytes.
     pub fn commit(&self, value: &str) -> Result<String, AuditError> {
         let nonce = random::<16>()?;
         let tag = hmac::sign(&self.salt, &[nonce.as_slice(), value.as_bytes()].concat());
@@ -168,7 +167,7 @@ impl Signer {
 }
 
 impl PublicKey {
-    /// As text: `tidegate-audit-public-1 ID HEX`.
+    /// The key as text: `tidegate-audit-public-1 ID HEX`.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("tidegate-audit-public-1 {} {}", self.key_id, hex(&self.bytes))
@@ -177,7 +176,7 @@ impl PublicKey {
     /// The keys in a text, one per line.
     ///
     /// # Errors
-    /// A line that is none.
+    /// The first line that is not a public key.
     pub fn all_from_text(text: &str) -> Result<Vec<PublicKey>, AuditError> {
         let one = |line: &str| {
             let mut words = line.split_whitespace();

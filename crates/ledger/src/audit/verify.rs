@@ -1,9 +1,9 @@
-//! Whether the log is what it was, and if not, which entry is the first that is not.
+//! Verifies the log and names the first entry that was tampered with.
 //!
-//! The entries are gone through once, from the first. What each must be is told by the chain and
-//! by the *anchors*: checkpoints whose signature is good, out of the database or out of the copies.
-//! A checkpoint names the one before it by its digest, so one signature vouches for all before it.
-//! Only when something is wrong is it asked what happened; that may cost a second look.
+//! One pass reads the entries from the first. The chain and the *anchors* determine what each must
+//! be. An anchor is a checkpoint with a valid signature, from the database or from the copies. A
+//! checkpoint contains the digest of the previous one, so one signature covers all checkpoints
+//! before it. Only a mismatch is diagnosed further, which may read the log a second time.
 
 use std::collections::HashMap;
 
@@ -18,29 +18,29 @@ use tidegate_core::hex::{hex, unhex_all};
 /// The trust anchors of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct TrustAnchors {
-    /// Public keys that may have signed; without any only the chain is checked.
+    /// Public keys that may have signed. Without any, signatures are not checked.
     pub keys: Vec<PublicKey>,
-    /// Copies of the checkpoints from outside of the database.
+    /// Copies of the checkpoints from outside the database.
     pub copies: Vec<Checkpoint>,
 }
 
 /// The kind of tampering with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TamperKind {
-    /// It says something else than it did.
+    /// Its content was changed.
     Edited,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It stands at another place.
+    /// It was moved to another position.
     Reordered,
-    /// It and all after it are gone.
+    /// It and all entries after it were deleted.
     Truncated,
-    /// It was not entered by whoever holds the key.
+    /// It was added without the key.
     Forged,
 }
 
 impl TamperKind {
-    /// In a word.
+    /// The name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -77,11 +77,11 @@ pub struct VerifiedLog {
     pub entries: i64,
     /// The hash of the last entry, in hex.
     pub hash: String,
-    /// The number of checkpoints that vouch for it.
+    /// The number of checkpoints that cover the log.
     pub checkpoints: usize,
-    /// The number of the last entry for which a copied checkpoint vouches.
+    /// The number of the last entry that a copied checkpoint covers.
     pub copied: i64,
-    /// The id of the key of the last signature, if it was checked.
+    /// The id of the key of the last signature, if it was verified.
     pub key: Option<String>,
 }
 
@@ -96,10 +96,10 @@ fn found(n: i64, fault: TamperKind, why: impl Into<String>) -> TamperFinding {
     TamperFinding { n, fault, why: why.into() }
 }
 
-/// Goes through a log.
+/// Verifies a log.
 ///
 /// # Errors
-/// When it cannot be read; what is wrong with it is no error.
+/// When it cannot be read. Tampering is a finding, not an error.
 pub(crate) fn verify<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
@@ -165,12 +165,12 @@ pub(crate) fn verify<S: Sql + ?Sized>(
 
 /// The signed head of the log.
 struct SignedHead {
-    /// Whether there is one.
+    /// Whether the log has a head.
     there: bool,
-    /// The number of entries, if the signature is good or cannot be checked.
+    /// The number of entries, if the signature is valid or there is no key to check it with.
     signed: Option<i64>,
     hash: Vec<u8>,
-    /// The id of the key that signed, if the signature was checked.
+    /// The id of the key that signed, if the signature was verified.
     key: Option<String>,
 }
 
@@ -189,9 +189,9 @@ fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &TrustAnchors) -> Result
 }
 
 impl SignedHead {
-    /// What is wrong with the end of a log that is otherwise whole.
+    /// The finding at the end of a log whose chain is intact.
     fn wrong(&self, trust: &TrustAnchors, n: i64, hash: &[u8], sealed: i64) -> Option<TamperFinding> {
-        // The first entry for which no checkpoint vouches.
+        // The first entry that no checkpoint covers.
         let open = (sealed + 1).min(n.max(1));
         match self.signed {
             None if !self.there && (n == 0 || trust.keys.is_empty()) => None,
@@ -213,7 +213,7 @@ impl SignedHead {
     }
 }
 
-/// The checkpoints that can be trusted, in order and without a gap.
+/// The trusted checkpoints, in order and without a gap.
 fn anchors<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
@@ -240,7 +240,7 @@ fn anchors<S: Sql + ?Sized>(
     }
     let last = by_number.keys().copied().max().unwrap_or(0);
     let mut chosen: Vec<Checkpoint> = Vec::new();
-    // From the end: what a trusted one names by its digest is trusted too.
+    // From the last: a checkpoint whose digest is in a trusted one is trusted too.
     for k in (1..=last).rev() {
         let named = chosen.last().map(|next| next.before.clone());
         let points = by_number.get(&k).map(Vec::as_slice).unwrap_or_default();
@@ -262,12 +262,12 @@ fn anchors<S: Sql + ?Sized>(
         }
     }
     chosen.reverse();
-    // The database must know what was copied out of it.
+    // The database must still hold every checkpoint that was copied.
     let lost = chosen.iter().find(|point| own.get((point.k - 1).max(0) as usize) != Some(point));
     if let Some(point) = lost {
         let rows = sql.query("SELECT max(n) FROM audit", &[])?;
         let end = rows.first().map_or(0, |row| row.int(0));
-        // If its entries are gone too, that is what is to be told.
+        // If its entries are gone too, report the truncation instead.
         if end >= point.last {
             let why =
                 format!("checkpoint {}, which covers it, was changed or removed in the database", point.k);
@@ -277,7 +277,7 @@ fn anchors<S: Sql + ?Sized>(
     Ok(Ok(chosen))
 }
 
-/// What happened where entry `n + 1` was expected and `row` is.
+/// Finds out what happened where entry `n + 1` was expected and `row` was found.
 fn diagnose<S: Sql + ?Sized>(
     sql: &mut S,
     anchors: &[Checkpoint],
@@ -310,7 +310,7 @@ fn diagnose<S: Sql + ?Sized>(
             "it was replaced and the chain was recomputed; the signed checkpoint contains another entry";
         return Ok(found(expected, TamperKind::Forged, why));
     }
-    // Another entry stands here, or one that never was.
+    // Another entry was found here, moved or forged.
     let stands = |hash: &str, n: i64| mark_of(n) == Some(hash);
     let last = anchors.last().map_or(0, |anchor| anchor.last);
     let known = (1..=last).find(|other| *other != expected && stands(&stored, *other));
@@ -332,7 +332,7 @@ fn diagnose<S: Sql + ?Sized>(
     }
 }
 
-/// The same where no checkpoint tells what the entry was: the chain alone.
+/// The same without a checkpoint that covers the entry: from the chain alone.
 fn untold<S: Sql + ?Sized>(
     sql: &mut S,
     expected: i64,
@@ -346,7 +346,7 @@ fn untold<S: Sql + ?Sized>(
         let Some(end) = rows.last() else { break };
         after = end.n;
         for other in rows.iter().filter(|other| other.n > expected) {
-            // If the next one follows from what is written here as its hash, only the words changed.
+            // If the next entry follows from the stored hash, only the content of this one changed.
             if first && follows(&row.hash, other.n, other) {
                 return Ok(found(expected, TamperKind::Edited, "its content does not match its hash"));
             }

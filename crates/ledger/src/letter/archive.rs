@@ -1,9 +1,9 @@
-//! Letters into cold storage: NDJSON under zstd, with a manifest of hashes, to a directory or an
-//! object store.
+//! Archives letters to a directory or an object store: NDJSON compressed with zstd, with a manifest
+//! of hashes.
 //!
-//! The order is: the files, the manifest, then everything is read back and compared, and only
-//! then are the letters marked. A purge that asks for archived letters takes no others. The name
-//! of a file is its hash, so that a run that was cut off and is repeated writes the same files again.
+//! Files are written first, then the manifest. Then everything is read back and compared, and only
+//! then are the letters marked as archived. A purge of archived letters takes no others. A file is
+//! named by its hash, so an interrupted archive that is repeated writes the same files.
 
 use super::error::{LetterError, Result};
 use super::filter::LetterFilter;
@@ -14,12 +14,12 @@ use tidegate_client::store as object;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 
-/// Letters in one file.
+/// The most letters in one file.
 const LETTERS_PER_FILE: usize = 20_000;
-/// The largest archive file that is read back.
+/// The largest archive file that is read back, in bytes.
 const FILE_MAX: usize = 1 << 31;
 
-/// What an archive holds; itself a file of it.
+/// The manifest of an archive, stored as a file of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveManifest {
     /// The version of the format: `tidegate-letters-1`.
@@ -60,7 +60,7 @@ fn bytes(value: &[u8]) -> serde_json::Value {
     }
 }
 
-/// One letter as a line. What is sealed stays sealed.
+/// A letter as one line of NDJSON. A sealed payload stays sealed.
 fn line(row: &StoredLetter) -> serde_json::Value {
     let mut line = serde_json::json!({ "letter": row.letter });
     let (received, current) = match &row.sealed {
@@ -77,7 +77,7 @@ fn line(row: &StoredLetter) -> serde_json::Value {
     line
 }
 
-/// What an archive did.
+/// The result of archiving.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Archived {
     /// The object key of the manifest.
@@ -86,12 +86,11 @@ pub struct Archived {
     pub content: ArchiveManifest,
 }
 
-/// Archives the letters of a filter; `None` if there are none. What is in a replay or in an archive
-/// already is left out.
+/// Archives the letters that match a filter; `None` if there are none. Letters that are in a
+/// replay, or archived already, are left out.
 ///
 /// # Errors
-/// When something could not be written or does not read back as it was written: then no letter is
-/// marked.
+/// When something cannot be written or does not read back as written. Then no letter is marked.
 pub async fn archive(
     store: &mut LetterStore,
     filter: &LetterFilter,
@@ -180,7 +179,7 @@ async fn write(to: &object::ObjectStoreClient, text: &[u8], letters: u64) -> Res
 /// Reads an archive back and compares it with its manifest.
 ///
 /// # Errors
-/// The first file that is not what the manifest says.
+/// The first file that differs from the manifest.
 pub async fn verify(to: &object::ObjectStoreClient, manifest: &str) -> Result<ArchiveManifest> {
     let wrong =
         |what: String| LetterError::Refused(format!("the archive is incomplete: {what}; nothing was purged"));

@@ -1,8 +1,8 @@
-//! The envelope: everything that is known about a record that was given up.
+//! The envelope: everything known about a record that was given up.
 //!
-//! What changes during a letter's life (state, times, hold, lease) lies in columns of the store;
-//! the rest is written once as JSON, without what is empty. The payload lies beside it as bytes,
-//! because it may be sealed and because it may be anything.
+//! What changes during the life of a letter (state, times, hold, lease) is stored in columns; the
+//! rest is written once as JSON without empty fields. The payload is stored beside it as bytes,
+//! because it may be sealed and need not be text.
 
 use super::text;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState, fi
 
 /// A day in milliseconds.
 pub const DAY_MS: i64 = 86_400_000;
-/// How long letters are kept, in days from the first failure, unless told otherwise.
+/// The default retention, in days from the first failure.
 pub const RETENTION_DAYS: u32 = 60;
-/// Between which bounds that may be set.
+/// The retention that may be configured, in days.
 pub const RETENTION_RANGE: std::ops::RangeInclusive<u32> = 30..=90;
 
 /// A dead letter.
@@ -41,7 +41,7 @@ pub struct Letter {
     pub payload: Payload,
     /// The media type of the payload, such as `application/geo+json`.
     pub content_type: String,
-    /// The versions of what made it.
+    /// The versions of the software and data that produced the letter.
     pub versions: Versions,
     /// The source of the record.
     pub source: LetterSource,
@@ -50,7 +50,7 @@ pub struct Letter {
     pub spatial: Option<Spatial>,
     /// The failure for which it was given up.
     pub failure: Failure,
-    /// The changes of its payload since.
+    /// The changes to its payload since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedied>,
     /// Its state in the life cycle of a letter.
@@ -70,21 +70,21 @@ pub struct Letter {
     pub archive: Option<String>,
 }
 
-/// Where a letter comes from. The first failure's time is never reset.
+/// The ancestry of a letter. The time of the first failure is never reset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lineage {
-    /// The id of the first letter of the line: the letter itself if zero.
+    /// The id of the first letter of the ancestry; the letter itself if zero.
     #[serde(with = "text")]
     pub root: LetterId,
-    /// The id of the letter whose replay died.
+    /// The id of the letter whose replay failed.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
     pub parent: Option<LetterId>,
-    /// The number of times that the record has died before.
+    /// How many times the record had died before.
     pub generation: u32,
     /// The idempotency key of the first letter.
     pub root_key: String,
-    /// Time of the first failure, in milliseconds since 1970; the failure's own time if 0.
+    /// Time of the first failure, in milliseconds since 1970; if 0, the time of this failure.
     pub first_failed_ms: i64,
 }
 
@@ -93,20 +93,20 @@ pub struct Lineage {
 pub struct Payload {
     /// The bytes as received.
     pub received: Vec<u8>,
-    /// The bytes as they were when the record failed, or as a remedy made them; `None` if they are the
-    /// same.
+    /// The bytes as they were when the record failed, or as a remedy changed them; `None` if
+    /// unchanged.
     pub current: Option<Vec<u8>>,
 }
 
 impl Payload {
-    /// What a replay would use.
+    /// The bytes that a replay uses.
     #[must_use]
     pub fn current(&self) -> &[u8] {
         self.current.as_deref().unwrap_or(&self.received)
     }
 }
 
-/// By what a letter was made.
+/// The versions of the software and data that produced a letter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Versions {
@@ -115,7 +115,7 @@ pub struct Versions {
     pub manifest: String,
     /// The version of Tidegate.
     pub binary: String,
-    /// The version of the table of coordinate systems.
+    /// The version of the table of coordinate reference systems.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub crs_data: String,
 }
@@ -130,20 +130,20 @@ pub struct LetterSource {
     pub position: String,
 }
 
-/// Where on earth the record is.
+/// The location of the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spatial {
     /// The bounding box: west, south, east, north in degrees on WGS 84.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bbox: Option<[f64; 4]>,
-    /// The bounding box in the units of the record's own coordinate system.
+    /// The bounding box in the units of the record's own coordinate reference system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_bbox: Option<[f64; 4]>,
-    /// The coordinate system that the record names, or that was assumed.
+    /// The coordinate reference system that the record names, or the one assumed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source_crs: String,
-    /// The coordinate system of the sink.
+    /// The coordinate reference system of the sink.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target_crs: String,
     /// The axis order of the source: `xy` or `yx`.
@@ -159,14 +159,14 @@ pub struct Spatial {
     pub defect: Option<Defect>,
 }
 
-/// What is wrong with a geometry, and where.
+/// A defect of a geometry and its location.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Defect {
     /// Longitude in degrees.
     pub lon: f64,
     /// Latitude in degrees.
     pub lat: f64,
-    /// The broken rule, in words.
+    /// The violated rule.
     pub reason: String,
 }
 
@@ -194,7 +194,7 @@ pub struct Failure {
     /// The last HTTP exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// The state of the breaker at that time.
+    /// The state of the breaker at the time of the failure.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub breaker: String,
     /// All attempts.
@@ -225,7 +225,7 @@ impl Default for Failure {
     }
 }
 
-/// An HTTP exchange, secrets redacted by whoever fills it in.
+/// An HTTP exchange. Whoever fills it in redacts secrets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Http {
@@ -236,7 +236,7 @@ pub struct Http {
     /// The last HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The beginning of the last body, as text.
+    /// The beginning of the last response body, as text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub body: String,
 }
@@ -252,7 +252,7 @@ pub struct LetterAttempt {
     /// The HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The delay before it, in milliseconds.
+    /// The delay before the attempt, in milliseconds.
     pub delay_ms: u64,
 }
 
@@ -275,27 +275,27 @@ pub struct Remedied {
 }
 
 impl Letter {
-    /// The letter's group.
+    /// The fingerprint of the failure, by which letters are grouped.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let f = &self.failure;
         Fingerprint::of(f.code, &self.stage, &f.message, &f.driver)
     }
 
-    /// The message without what differs from record to record.
+    /// The message without the parts that differ from record to record.
     #[must_use]
     pub fn normal_message(&self) -> String {
         fingerprint::normalise(&self.failure.message)
     }
 
-    /// Keeps the letter for so many days from the first failure.
+    /// Sets the retention in days from the first failure.
     #[must_use]
     pub fn retained_for(mut self, days: u32) -> Letter {
         self.retain_until_ms = self.first_failed_ms() + i64::from(days) * DAY_MS;
         self
     }
 
-    /// When the line first failed.
+    /// Time of the first failure of the record, in milliseconds since 1970.
     #[must_use]
     pub fn first_failed_ms(&self) -> i64 {
         match self.lineage.first_failed_ms {

@@ -1,17 +1,17 @@
-//! Why something could not be done with letters.
+//! Errors of operations on letters.
 
 use std::fmt;
 
-/// Why something could not be done with letters.
+/// Why an operation on letters failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LetterError {
     /// The store cannot be used: nothing more may be acknowledged.
     Store(String),
     /// The store is full: nothing more may be acknowledged.
     Full(String),
-    /// The letter is leased by somebody else since, or no longer there.
+    /// The letter is gone, or somebody else has leased it since.
     Fenced(String),
-    /// What was asked cannot be done; nothing was changed.
+    /// The request cannot be fulfilled; nothing was changed.
     Refused(String),
     /// A key is missing, wrong, or does not belong to this letter.
     Sealed(String),

@@ -1,7 +1,8 @@
-//! Letters as layers: valid, invalid, defect points, and those without a place.
+//! Exports letters as map layers: valid geometries, invalid geometries, points of defects, and
+//! letters without a location.
 //!
-//! A GeoPackage gets a layer each; the other formats hold one, with the field `layer`. Everything
-//! is on WGS 84, so that it opens over any map.
+//! A GeoPackage has a layer for each; other formats have one layer with the field `layer`. All
+//! coordinates are on WGS 84.
 
 use super::envelope::Letter;
 use super::error::{LetterError, Result};
@@ -17,10 +18,10 @@ use tidegate_geo::format::{self, Format, Options, Writer};
 use tidegate_geo::wkb::{Dim, Shape, write};
 use tidegate_geo::{Batch, Crs, Kind, Schema, Value, validity};
 
-/// How many letters went where.
+/// The number of letters exported to each layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Exported {
-    /// Letters with a valid geometry, or with the bounding box of one that is not shown.
+    /// Letters with a valid geometry, or shown by their bounding box.
     pub valid: u64,
     /// Letters with an invalid geometry.
     pub invalid: u64,
@@ -52,8 +53,8 @@ const FIELDS: [(&str, Kind); 18] = [
     ("position", Kind::Text),
 ];
 
-/// The geometry of a letter on WGS 84 and whether it is valid. Of what cannot be shown (sealed, or
-/// no geometry of its own) the box.
+/// The geometry of a letter on WGS 84, and whether it is valid. Its bounding box if the payload is
+/// sealed or has no geometry.
 fn geometry(letter: &Letter) -> Option<(Vec<u8>, bool)> {
     let spatial = letter.spatial.as_ref();
     let own = FeaturePayload::parse(letter.payload.current()).ok().and_then(|feature| {
@@ -138,11 +139,11 @@ impl Layers {
     }
 }
 
-/// Writes the letters of a filter to a file. Payloads that are sealed and have no key are shown by
-/// their boxes.
+/// Exports the letters that match a filter to a file. Sealed payloads without a key are shown by
+/// their bounding boxes.
 ///
 /// # Errors
-/// When the store cannot be read or the file cannot be written; the old file is then as it was.
+/// When the store cannot be read or the file cannot be written. The old file is then unchanged.
 pub fn export(
     store: &mut LetterStore,
     filter: &LetterFilter,
@@ -213,7 +214,7 @@ pub fn export(
     Ok(done)
 }
 
-/// GeoPackages of one layer each into one of several. The triggers of the spatial index go along.
+/// Joins GeoPackages of one layer each into one file, with the triggers of the spatial index.
 fn join(files: &[PathBuf], path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let Some((first, others)) = files.split_first() else { return Ok(()) };
     let connection = rusqlite::Connection::open(first)?;
@@ -255,7 +256,7 @@ fn join(files: &[PathBuf], path: &Path) -> std::result::Result<(), Box<dyn std::
         connection.execute_batch("DETACH other")?;
     }
     connection.close().map_err(|(_, e)| e)?;
-    // Beside its place first: a rename does not cross file systems.
+    // Write to a temporary file in the same directory: a rename does not cross file systems.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);

@@ -1,4 +1,5 @@
-//! The payload as a GeoJSON feature: read leniently, because it is here for being wrong.
+//! The payload as a GeoJSON feature. Parsing is lenient, because an invalid geometry may be the
+//! reason for the letter.
 
 use super::envelope::{Defect, Spatial};
 use serde_json::Value;
@@ -14,20 +15,20 @@ pub struct FeaturePayload {
     pub json: Value,
 }
 
-/// Why a payload is no feature that could be replayed.
+/// Why a payload cannot be replayed as a feature.
 #[derive(Debug)]
 pub enum PayloadError {
-    /// It is no JSON.
+    /// It is not JSON.
     Json(serde_json::Error),
-    /// It is JSON, and no object.
+    /// It is JSON, but not an object.
     NotAnObject,
     /// It has no geometry.
     NoGeometry,
-    /// The `type` of its geometry is none of GeoJSON.
+    /// The `type` of its geometry is not a GeoJSON type.
     UnknownType(String),
-    /// This member of its geometry is no list.
+    /// This member of its geometry is not an array.
     NotAList(&'static str),
-    /// A position of its geometry is no pair of numbers.
+    /// A position of its geometry is not a pair of numbers.
     NotAPosition,
     /// The geometry cannot be written as GeoJSON.
     Write(Box<dyn std::error::Error + Send + Sync>),
@@ -35,7 +36,8 @@ pub enum PayloadError {
     Invalid(validity::Flaw),
     /// Its coordinates cannot be transformed to longitude and latitude.
     Unplaced,
-    /// Its bounding box in degrees, west, south, east and north, is not within the earth's.
+    /// Its bounding box (west, south, east, north) exceeds the range of longitude and latitude in
+    /// degrees.
     OutOfBounds([f64; 4]),
 }
 
@@ -78,16 +80,16 @@ impl std::error::Error for PayloadError {
 }
 
 impl FeaturePayload {
-    /// The feature in these bytes.
+    /// Parses a payload.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// When it is not a JSON object.
     pub fn parse(bytes: &[u8]) -> Result<FeaturePayload, PayloadError> {
         let json: Value = serde_json::from_slice(bytes).map_err(PayloadError::Json)?;
         if json.is_object() { Ok(FeaturePayload { json }) } else { Err(PayloadError::NotAnObject) }
     }
 
-    /// Its bytes.
+    /// The payload as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.json.to_string().into_bytes()
@@ -104,7 +106,7 @@ impl FeaturePayload {
         found.filter(|geometry| geometry.get("type").is_some())
     }
 
-    /// Puts another geometry in its place.
+    /// Replaces the geometry.
     pub fn set_geometry(&mut self, geometry: Value) {
         if self.json.get("type").and_then(Value::as_str) == Some("Feature") {
             self.json["geometry"] = geometry;
@@ -116,7 +118,7 @@ impl FeaturePayload {
     /// The geometry as canonical well-known binary, in two dimensions.
     ///
     /// # Errors
-    /// When it is none of GeoJSON.
+    /// When it is not a GeoJSON geometry.
     pub fn wkb(&self) -> Result<Vec<u8>, PayloadError> {
         let geometry = self.geometry().ok_or(PayloadError::NoGeometry)?;
         let mut out = Vec::new();
@@ -124,8 +126,8 @@ impl FeaturePayload {
         Ok(out)
     }
 
-    /// What a letter says about where this is. The system is the one given, else that of the
-    /// payload's own `crs` member, else WGS 84.
+    /// The location for the envelope. The coordinate reference system is `crs`, else that of the
+    /// payload's `crs` member, else WGS 84.
     #[must_use]
     pub fn spatial(&self, crs: Option<&str>) -> Option<Spatial> {
         let wkb = self.wkb().ok()?;
@@ -165,7 +167,7 @@ impl FeaturePayload {
         })
     }
 
-    /// What the payload's own `crs` member says, as GeoJSON of 2008 had it.
+    /// The coordinate reference system in the payload's `crs` member, as in GeoJSON of 2008.
     #[must_use]
     pub fn said_crs(&self) -> Option<String> {
         let crs = self.json.get("crs")?;
@@ -185,10 +187,10 @@ fn positions(wkb: &[u8]) -> u64 {
     count
 }
 
-/// A GeoJSON geometry as well-known binary, whatever is wrong with it.
+/// Encodes a GeoJSON geometry as well-known binary without checking its validity.
 ///
 /// # Errors
-/// When its members are not those of its type.
+/// When a member required by its type is missing or malformed.
 pub fn to_wkb(geometry: &Value, out: &mut Vec<u8>) -> Result<(), PayloadError> {
     let name = geometry.get("type").and_then(Value::as_str).unwrap_or_default();
     let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name);
@@ -233,10 +235,10 @@ fn xy(value: Option<&Value>) -> Result<[f64; 2], PayloadError> {
     number(0).zip(number(1)).map(|(x, y)| [x, y]).ok_or(PayloadError::NotAPosition)
 }
 
-/// Well-known binary as a GeoJSON geometry.
+/// Decodes well-known binary into a GeoJSON geometry.
 ///
 /// # Errors
-/// When it holds what GeoJSON cannot.
+/// When GeoJSON cannot represent it.
 pub fn from_wkb(wkb: &[u8]) -> Result<Value, PayloadError> {
     let mut text = Vec::new();
     tidegate_geo::format::geojson::geometry(wkb, &mut text).map_err(|e| PayloadError::Write(e.into()))?;

@@ -1,8 +1,8 @@
-//! Which letters: the filter that every verb shares.
+//! The filter of letters that all commands share.
 //!
-//! A filter becomes the `WHERE` of a statement. What a group knows (code, class, service,
-//! pipeline, stage, fingerprint) is asked of the small table of groups; a bounding box and words
-//! are asked of their own indexes; the rest of the thin rows.
+//! A filter becomes a `WHERE` clause. The properties of a group (code, class, service, pipeline,
+//! stage, fingerprint) are looked up in the small table of groups, bounding boxes and words in
+//! their own indexes, and the rest in the rows of the letters.
 
 use super::store::{SqlDialect, Val};
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
@@ -34,7 +34,7 @@ pub struct LetterFilter {
     pub bbox: Option<[f64; 4]>,
     /// In this coordinate system, as the record names it.
     pub crs: Option<String>,
-    /// Whose message holds all these words.
+    /// With a message that contains all these words.
     pub text: Option<String>,
     /// Of a record that has died at least this often before.
     pub generation_min: Option<u32>,
@@ -55,13 +55,13 @@ impl LetterFilter {
         LetterFilter { ids: ids.into_iter().collect(), ..LetterFilter::default() }
     }
 
-    /// Whether it leaves nothing out.
+    /// Whether it matches all letters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == LetterFilter::default()
     }
 
-    /// The condition over `letter l`, its arguments appended.
+    /// The condition on `letter l`; its arguments are appended to `args`.
     pub(super) fn sql(&self, dialect: SqlDialect, args: &mut Vec<Val>) -> String {
         let mut all: Vec<String> = Vec::new();
         let mut place = |val: Val| {

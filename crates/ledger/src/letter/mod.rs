@@ -1,7 +1,8 @@
-//! Dead letters: a record that was given up is never lost and never a mystery.
+//! Dead letters: records that were given up, with everything needed to understand, repair and
+//! replay them.
 //!
-//! What a pipeline needs is small. It opens [`Letters`] once, and before it acknowledges a record
-//! to its source it puts the letters of those that failed and waits for the ticket:
+//! A pipeline opens [`Letters`] once. Before it acknowledges records to the source, it puts the
+//! letters of those that failed and waits for the ticket:
 //!
 //! ```
 //! use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, LetterStoreLocation, now_ms};
@@ -30,13 +31,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same failure of the same record (pipeline, stage, key, generation) is one letter while that
-//! letter is open, so a run that was cut off between the letter and the acknowledgement may simply
-//! put it again. Before a batch is put, [`flood`] says whether it is one incident instead. A
-//! pipeline that wants to survive records that abort the process runs suspects through [`guarded`].
+//! While a letter is open, the same failure of the same record (pipeline, stage, key, generation)
+//! is stored only once, so a run that was interrupted between the letter and the acknowledgement
+//! can put it again. Before putting a batch, [`flood`] tells whether it is one incident. To survive
+//! records that abort the process, run suspects through [`guarded`].
 //!
-//! The rest is for people: [`LetterFilter`] and [`LetterStore`] to look, [`remedy`] to repair, [`replay`] to
-//! run again, `archive` to keep, [`seal`] to hide, [`export`] to see.
+//! The rest is for operators: [`LetterFilter`] and [`LetterStore`] to query, [`remedy`] to repair,
+//! [`replay`] to run again, `archive` to archive, [`seal`] to encrypt, [`export`] to view on a map.
 
 #[cfg(feature = "object-store")]
 pub mod archive;
@@ -45,6 +46,7 @@ mod error;
 pub mod export;
 pub mod feature;
 mod filter;
+mod record_key;
 pub mod remedy;
 pub mod replay;
 pub mod seal;
@@ -58,6 +60,7 @@ pub use envelope::{
 };
 pub use error::LetterError;
 pub use filter::LetterFilter;
+pub use record_key::RecordKeys;
 pub use store::{LetterStore, LetterStoreLocation, Put};
 pub use writer::{LetterTicket, Letters, now_ms};
 
@@ -65,8 +68,9 @@ use std::collections::BTreeMap;
 use store::Incident;
 use tidegate_core::letter::incident::Threshold;
 
-/// Whether a batch of `len` records with these failures is one incident and not a heap of letters.
-/// If it is: acknowledge nothing of the batch, [`LetterStore::incident_open`] it and stop the pipeline.
+/// Whether a batch of `len` records with these failures is one incident rather than many letters.
+/// If so, acknowledge nothing of the batch, open the incident with [`LetterStore::incident_open`],
+/// and stop the pipeline.
 #[must_use]
 pub fn flood(letters: &[Letter], len: u64, threshold: &Threshold) -> Option<Incident> {
     let mut counts = BTreeMap::new();
@@ -88,17 +92,18 @@ pub fn flood(letters: &[Letter], len: u64, threshold: &Threshold) -> Option<Inci
     })
 }
 
-/// What became of a record that is under suspicion.
+/// The outcome of processing a suspect record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guarded<T> {
-    /// The process lived.
+    /// The process survived.
     Worked(T),
-    /// The process died on it so often before that it was not tried again: put it as a letter with
-    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then [`LetterStore::crash_end`] it.
+    /// The process died on the record so often that it was not tried again: put it as a letter with
+    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then call
+    /// [`LetterStore::crash_end`].
     Poison(u32),
 }
 
-/// The record that is worked on.
+/// The record being processed.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardedRecord<'a> {
     /// The name of the pipeline.
@@ -109,11 +114,12 @@ pub struct GuardedRecord<'a> {
     pub key: &'a str,
 }
 
-/// Works on one record so that a death of the process is remembered. Costs two commits, so use it
-/// for what was under way when a process died ([`LetterStore::crash_count`]), not for every record.
+/// Processes one record so that a crash of the process is recorded. It costs two commits, so use it
+/// for records that were in progress when a process died ([`LetterStore::crash_count`]), not for
+/// every record.
 ///
 /// # Errors
-/// When the store cannot be written; the work is then not begun.
+/// When the store cannot be written. Then the record is not processed.
 pub fn guarded<T>(
     store: &mut LetterStore,
     record: GuardedRecord<'_>,

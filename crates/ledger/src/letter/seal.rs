@@ -1,14 +1,14 @@
-//! Payloads at rest: those who write need not be able to read.
+//! Encryption of payloads at rest: a writer need not be able to read.
 //!
-//! Each letter has a key of its own (XChaCha20-Poly1305). It is wrapped to a recipient, an X25519
-//! public key that lies in the store; the secret half stays with those who triage. So a worker
-//! seals and cannot open; a rotation wraps the small keys anew and leaves the payloads; and
-//! whoever removes a wrapped key has shredded its payload.
+//! Each letter has its own key (XChaCha20-Poly1305), wrapped to a recipient: an X25519 public key
+//! kept in the store. The secret key stays with the operators. So a worker can encrypt but not
+//! decrypt, a rotation rewraps the keys without touching the payloads, and deleting a wrapped key
+//! destroys its payload.
 //!
-//! Form: a payload is 24 bytes of nonce and the ciphertext, bound to the letter's id and to which
-//! of its payloads it is; a wrapped key is the 32 bytes of an ephemeral public key, a nonce and the
-//! ciphertext, bound to the letter's id and to the id of the recipient's key. Ciphertext that is
-//! moved to another letter therefore does not open.
+//! Format: a payload is a 24-byte nonce and the ciphertext, bound to the letter's id and to which
+//! of its payloads it is. A wrapped key is a 32-byte ephemeral public key, a nonce and the
+//! ciphertext, bound to the letter's id and to the id of the recipient's key. Ciphertext moved to
+//! another letter therefore does not decrypt.
 
 use super::envelope::Payload;
 use super::error::{LetterError, Result};
@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 const NONCE: usize = 24;
 
-/// To whom payloads are sealed.
+/// The public key that payloads are sealed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipient {
     /// The id of the key: the beginning of its hash, in hex.
@@ -30,7 +30,7 @@ pub struct Recipient {
     public: [u8; 32],
 }
 
-/// The secret half.
+/// The secret key that opens payloads.
 #[derive(Clone)]
 pub struct SecretKey {
     /// The id of the key.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for SecretKey {
     }
 }
 
-/// A payload as it lies in the store.
+/// A payload as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// The id of the letter.
@@ -81,7 +81,7 @@ pub struct RewrappedKey {
     pub key_id: String,
     /// The wrapped key.
     pub wrap: Vec<u8>,
-    /// The wrapped key before: it is replaced only if it is still this one.
+    /// The previous wrapped key; the key is replaced only if it is still this one.
     pub before: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ fn bound(what: &str, id: LetterId, more: &str) -> Vec<u8> {
     [format!("tidegate-{what}-1\n").as_bytes(), &id.to_bytes(), more.as_bytes()].concat()
 }
 
-/// The key that wraps, from what both sides can compute.
+/// The wrapping key, derived from the shared secret and both public keys.
 fn wrapping(shared: &[u8; 32], ephemeral: &[u8; 32], public: &[u8; 32]) -> Zeroizing<[u8; 32]> {
     let mut hash = Sha256::new();
     hash.update(b"tidegate-wrap-1\n");
@@ -126,7 +126,7 @@ fn wrapping(shared: &[u8; 32], ephemeral: &[u8; 32], public: &[u8; 32]) -> Zeroi
 }
 
 impl Recipient {
-    /// Seals the payload of a letter under a key of its own.
+    /// Encrypts the payload of a letter with a new key of its own.
     pub(super) fn seal(&self, id: LetterId, payload: &Payload) -> Result<Sealed> {
         let key = Zeroizing::new(random::<32>()?);
         let current = payload.current.as_ref();
@@ -150,16 +150,16 @@ impl Recipient {
         Ok([point.as_slice(), &lock(&wrapping, &bound("key", id, &self.key_id), key)?].concat())
     }
 
-    /// As text, for the store and for files: `tidegate-recipient-1 ID HEX`.
+    /// The key as text, for the store and for files: `tidegate-recipient-1 ID HEX`.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("tidegate-recipient-1 {} {}", self.key_id, hex(&self.public))
     }
 
-    /// From text.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is not a recipient.
     pub fn from_text(text: &str) -> Result<Recipient> {
         let wrong =
             || LetterError::Sealed("not a recipient key; expected tidegate-recipient-1 ID HEX".into());
@@ -175,10 +175,10 @@ impl Recipient {
 }
 
 impl SecretKey {
-    /// A new key.
+    /// Generates a key.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// When the operating system provides no random bytes.
     pub fn generate() -> Result<SecretKey> {
         Ok(SecretKey::of(StaticSecret::from(random::<32>()?)))
     }
@@ -187,13 +187,13 @@ impl SecretKey {
         SecretKey { key_id: key_id(&PublicKey::from(&secret).to_bytes()), secret }
     }
 
-    /// The public half.
+    /// The public key.
     #[must_use]
     pub fn recipient(&self) -> Recipient {
         Recipient { key_id: self.key_id.clone(), public: PublicKey::from(&self.secret).to_bytes() }
     }
 
-    /// As text, for a file that nobody else may read: `tidegate-key-1 ID HEX`.
+    /// The key as text, for a file that only its owner may read: `tidegate-key-1 ID HEX`.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("tidegate-key-1 {} {}", self.key_id, hex(self.secret.as_bytes())))
@@ -202,7 +202,7 @@ impl SecretKey {
     /// The keys in a text, one per line.
     ///
     /// # Errors
-    /// When a line is none.
+    /// When a line is not a key.
     pub fn all_from_text(text: &str) -> Result<Vec<SecretKey>> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines
@@ -229,7 +229,7 @@ impl SecretKey {
     }
 }
 
-/// The secret keys that are at hand to open payloads.
+/// The secret keys available to decrypt payloads.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring(pub Vec<SecretKey>);
 
@@ -251,10 +251,10 @@ impl Keyring {
         self.find(key_id)?.unwrap(id, wrap).ok_or_else(broken)
     }
 
-    /// Opens a payload.
+    /// Decrypts a payload.
     ///
     /// # Errors
-    /// When the key is not there, or the payload is not what was sealed for this letter.
+    /// When the key is missing, or the payload is not what was sealed for this letter.
     pub fn open(&self, sealed: &Sealed) -> Result<Payload> {
         let key = self.record_key(sealed.id, &sealed.key_id, &sealed.wrap)?;
         let open = |what: &str, bytes: &[u8]| {
@@ -273,7 +273,7 @@ impl Keyring {
         })
     }
 
-    /// Seals a changed payload under the letter's own key.
+    /// Encrypts a changed payload with the letter's own key.
     ///
     /// # Errors
     /// As [`Keyring::open`].

@@ -1,4 +1,4 @@
-//! Values of the core in JSON: as the text that a person reads.
+//! Serializes values of the core crate as their text form.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::fmt::Display;
@@ -15,7 +15,7 @@ where
     std::borrow::Cow::<'de, str>::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same for what may be missing.
+/// The same for an `Option`.
 pub(super) mod option {
     use super::{Deserialize, Deserializer, Display, Error, FromStr, Serializer};
 

@@ -1,10 +1,10 @@
-//! The one way in: [`Letters`].
+//! The writer of letters: [`Letters`].
 //!
-//! Whoever gives up records hands them over and waits until they are durable; only then may the
-//! source forget them. One thread writes. It takes whatever has queued up, from however many
-//! producers, writes it in one transaction and commits; while the disk syncs, the next batch
-//! queues. So 64 producers of single letters share one commit. If a commit fails, the writer is
-//! dead and says so to everybody from then on: nothing more may be acknowledged.
+//! A pipeline puts letters and waits until they are durable; only then may it acknowledge the
+//! records to the source. One thread writes: it takes everything queued, from any number of
+//! producers, and commits it in one transaction while the next batch queues. So 64 producers of
+//! single letters share one commit. After a failed commit the writer refuses all further letters:
+//! nothing more may be acknowledged.
 
 use super::envelope::Letter;
 use super::error::{LetterError, Result};
@@ -17,20 +17,20 @@ use tidegate_client::lock::lock;
 use tidegate_core::Rng;
 use tidegate_core::letter::{LetterId, LetterIds};
 
-/// Letters in one transaction, at most.
+/// The most letters in one transaction.
 const COMMIT_MAX: usize = 4096;
-/// Batches that may wait; a producer that finds no room waits.
+/// The most batches in the queue; a producer waits while it is full.
 const QUEUE: usize = 1024;
-/// How full a store may be before it says so.
+/// The fill level, as a fraction of the capacity, at which a warning is given.
 const WARN_AT: f64 = 0.7;
 
-/// Milliseconds since 1970.
+/// The current time, in milliseconds since 1970.
 #[must_use]
 pub fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
 }
 
-/// The reply to a put: what became of each letter.
+/// The reply to a put: the result for each letter.
 type PutReply = tokio::sync::oneshot::Sender<Result<Vec<Put>>>;
 
 /// A command to the writer thread.
@@ -39,7 +39,7 @@ enum LetterCommand {
     Close,
 }
 
-/// The way in. Cloned freely; all clones share one writer.
+/// A handle to the writer. All clones share one writer thread.
 #[derive(Clone)]
 pub struct Letters {
     inner: Arc<LetterWriterInner>,
@@ -60,13 +60,13 @@ impl std::fmt::Debug for Letters {
     }
 }
 
-/// The ticket of letters that are being written; wait for it before the source is acknowledged.
+/// A receipt for letters being written; wait for it before acknowledging the source.
 #[derive(Debug)]
 #[must_use = "letters are durable when this has been waited for"]
 pub struct LetterTicket(tokio::sync::oneshot::Receiver<Result<Vec<Put>>>);
 
 impl LetterTicket {
-    /// Waits, on a thread that may block.
+    /// Blocks until the letters are durable.
     ///
     /// # Errors
     /// When the letters could not be stored: acknowledge nothing, and stop.
@@ -74,7 +74,7 @@ impl LetterTicket {
         self.0.blocking_recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Waits, on tokio.
+    /// Waits until the letters are durable, on tokio.
     ///
     /// # Errors
     /// As [`LetterTicket::wait`].
@@ -88,10 +88,10 @@ fn gone() -> LetterError {
 }
 
 impl Letters {
-    /// Opens the store and starts its writer. What has been kept long enough is purged now.
+    /// Opens the store, purges letters whose retention has ended, and starts the writer.
     ///
     /// # Errors
-    /// When the store cannot be made, reached or trusted.
+    /// When the store cannot be created, reached or verified.
     pub fn open(place: &LetterStoreLocation) -> Result<Letters> {
         let mut store = LetterStore::open(place)?;
         store.retain(now_ms())?;
@@ -123,13 +123,13 @@ impl Letters {
         })
     }
 
-    /// What a person should know, if the store is getting full.
+    /// A warning if the store is nearly full.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.inner.warning.as_deref()
     }
 
-    /// The next name for a letter.
+    /// A new id for a letter.
     #[must_use]
     pub fn name(&self) -> LetterId {
         let mut names = lock(&self.inner.names);
@@ -137,8 +137,8 @@ impl Letters {
         ids.next(now_ms(), rng)
     }
 
-    /// Hands letters over, all or none. Those without an id get one. May block while the queue is
-    /// full; the ticket resolves when they are durable.
+    /// Queues letters to be stored, all or none. Those without an id get one. It blocks while the
+    /// queue is full; the ticket resolves when they are durable.
     pub fn put(&self, letters: &[Letter]) -> LetterTicket {
         let (answer, ticket) = tokio::sync::oneshot::channel();
         let packed: Result<Vec<Packed>> = letters
@@ -149,7 +149,7 @@ impl Letters {
             })
             .collect();
         match packed {
-            // Nobody waits any more if this cannot be sent.
+            // A failed send means that nobody waits any more.
             Err(why) => drop(answer.send(Err(why))),
             Ok(packed) => {
                 if let Err(std::sync::mpsc::SendError(LetterCommand::Put(_, answer))) =
@@ -162,12 +162,12 @@ impl Letters {
         LetterTicket(ticket)
     }
 
-    /// Packs a letter for [`LetterStore`] methods that take part in a larger transaction.
+    /// Packs a letter for methods of [`LetterStore`] that store it in a larger transaction.
     pub(super) fn pack(&self, letter: &Letter) -> Result<Packed> {
         Packed::new(letter, self.name(), self.inner.recipient.as_ref())
     }
 
-    /// Writes what is queued and stops the writer.
+    /// Writes the queued letters and stops the writer.
     pub fn close(&self) {
         let _ = self.inner.commands.send(LetterCommand::Close);
         let thread = lock(&self.inner.thread).take();

@@ -1,4 +1,4 @@
-//! What is done about an alert: a webhook, a command, the exit code.
+//! The actions of an alert: a webhook, a command, the exit code.
 
 use super::PATIENCE;
 use crate::http::{
@@ -19,7 +19,7 @@ use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
 
-/// An action that can be taken.
+/// An action, ready to run.
 pub(super) struct PreparedAction {
     on: Vec<Alert>,
     pub(super) exit_code: bool,
@@ -38,7 +38,7 @@ impl PreparedAction {
         })
     }
 
-    /// Whether it is meant for this alert.
+    /// Whether this alert triggers the action.
     pub(super) fn wants(&self, alert: Alert) -> bool {
         self.on.is_empty() || self.on.contains(&alert)
     }
@@ -71,7 +71,7 @@ impl PreparedAction {
 
 fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> {
     let url = Url::parse(url).map_err(|e| format!("invalid `webhook` URL: {e}"))?;
-    // Whoever wrote the manifest meant this host, wherever it is; it may not send us elsewhere.
+    // The configured host is allowed at any address, but redirects to others are not.
     let allow = Allow::meant(&url, true, &[]);
     allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;
     let config = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
@@ -79,7 +79,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     let mut request = Request::new(http::Method::POST, url, Vec::new().into());
     let json = http::HeaderValue::from_static("application/json");
     request.headers.insert(http::header::CONTENT_TYPE, json);
-    // Told twice is better than not told.
+    // A repeated notification is better than a lost one.
     request.idempotency_key = Some(request.key_bytes());
     let mut redactor = Redactor::new();
     if let Some(key) = key {
@@ -106,8 +106,8 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     Ok((exchange, request))
 }
 
-/// Runs a program, without a shell: the alert is in its environment and, as JSON, on its standard
-/// input. What it prints is not read.
+/// Runs a program without a shell: the alert is in its environment and, as JSON, on its standard
+/// input. Its output is not read.
 fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) -> Result<(), String> {
     let fail = |why: String| format!("the command {program} {why}");
     let mut child = Command::new(program)
@@ -121,7 +121,7 @@ fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) ->
         .spawn()
         .map_err(|e| fail(format!("cannot be started: {e}")))?;
     if let Some(mut input) = child.stdin.take() {
-        // It is shorter than a pipe is deep; and a command that does not read it need not.
+        // The text fits into the buffer of a pipe; a command may ignore it.
         let _ = input.write_all(body.as_bytes());
     }
     let began = Instant::now();
@@ -131,7 +131,7 @@ fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) ->
             Ok(Some(status)) => return Err(fail(format!("failed: {status}"))),
             Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
             Ok(None) => {
-                // What cannot be killed has ended.
+                // Killing fails only if it has ended.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(fail(format!("did not finish within {} s and was stopped", PATIENCE.as_secs())));

@@ -1,9 +1,8 @@
-//! Alerts that act: what the core decides from the registry is logged, and what the manifest says
-//! is done about it.
+//! Evaluates alerts, logs them and runs their actions.
 //!
-//! Acting never holds the run up and never ends it: a webhook that does not answer and a command
-//! that does not end are given up after [`PATIENCE`], and told. Every alert is logged, whatever else
-//! is done.
+//! Actions never delay or end the run: a webhook that does not answer and a command that does not
+//! end are given up after [`PATIENCE`], which is logged. Every alert is logged, whatever its
+//! actions.
 
 mod act;
 
@@ -18,26 +17,26 @@ use tidegate_core::alert::{Alert, AlertChange, AlertLimits, Alerts};
 use tidegate_core::time::seconds;
 use tracing::{info, warn};
 
-/// Alerts that are remembered; of a watch that lasts for months, the latest.
+/// The most alerts that are kept; `serve` runs for months, and the latest are kept.
 const FIRED_MAX: usize = 1000;
 
-/// How long a webhook or a command may take.
+/// The timeout of a webhook or a command.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An alert that has fired.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fired {
-    /// Which.
+    /// The alert.
     pub alert: Alert,
-    /// When, since the watch began.
+    /// Time at which it started to fire, since the watch began.
     pub at: Duration,
-    /// When it ended; none if it still fires.
+    /// Time at which it stopped, since the watch began; `None` if it still fires.
     pub ended: Option<Duration>,
-    /// What was read when it began.
+    /// The message when it started.
     pub said: String,
 }
 
-/// Watches one run.
+/// Evaluates the alerts of one run.
 pub struct Watchman {
     telemetry: Arc<Telemetry>,
     alerts: Alerts,
@@ -48,10 +47,10 @@ pub struct Watchman {
 }
 
 impl Watchman {
-    /// Watches by what a manifest says, or by the usual limits.
+    /// Evaluates the alerts of a manifest, or those with the default limits.
     ///
     /// # Errors
-    /// An action that cannot work: a webhook that is no address, a key that is not there.
+    /// An action that cannot work: an invalid webhook URL, a missing key.
     pub fn new(
         telemetry: &Arc<Telemetry>,
         form: Option<&manifest::AlertsSpec>,
@@ -71,14 +70,14 @@ impl Watchman {
         })
     }
 
-    /// Watches a store of dead letters among others: the log says which.
+    /// Sets the name of the dead-letter store that is monitored, for the log.
     #[must_use]
     pub fn of_store(self, store: &str) -> Watchman {
         Watchman { store: Some(store.to_owned()), ..self }
     }
 
-    /// Looks at the run: what has begun and ended since, told in the log. What is to be done about it
-    /// is for [`Actions::act`].
+    /// Evaluates the alerts: logs and returns those that started or stopped. [`Actions::act`] runs
+    /// the actions.
     pub fn look(&mut self, at: Duration) -> Vec<AlertChange> {
         let mut changes = self.alerts.look(Mono::ZERO + at, self.telemetry.reading());
         changes.retain(|change| !self.off.contains(&change.alert));
@@ -107,30 +106,30 @@ impl Watchman {
         }
     }
 
-    /// What is to be done about changes.
+    /// The actions.
     #[must_use]
     pub fn actions(&self) -> Arc<Actions> {
         Arc::clone(&self.actions)
     }
 
-    /// All alerts that have fired, in their order.
+    /// All alerts that have fired, in order.
     #[must_use]
     pub fn fired(&self) -> &[Fired] {
         &self.fired
     }
 
-    /// Whether one of them is to be told by the exit code.
+    /// Whether one of them sets the exit code.
     #[must_use]
     pub fn exits(&self) -> bool {
         self.fired.iter().any(|fired| self.actions.0.iter().any(|a| a.exit_code && a.wants(fired.alert)))
     }
 }
 
-/// What is to be done about alerts.
+/// The actions of alerts.
 pub struct Actions(Vec<PreparedAction>);
 
 impl Actions {
-    /// Does what is to be done about a change of this pipeline's alerts; all of it at once.
+    /// Runs the actions for a change of this pipeline's alerts, concurrently.
     pub async fn act(&self, change: &AlertChange, pipeline: &str) {
         let doing = self.0.iter().filter(|action| action.wants(change.alert)).map(|action| async move {
             if let Err(why) = action.act(change, pipeline).await {

@@ -1,4 +1,4 @@
-//! What is on this machine, and the databases that a manifest names.
+//! Checks this machine, and the databases that a manifest names.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ use crate::secret::SecretRef;
 #[cfg(feature = "postgres")]
 use crate::sink::postgis::{config, quote};
 
-/// What every command needs.
+/// The checks that every command needs.
 pub(super) fn machine(state: &Path, letters: &str) -> Vec<Diagnosis> {
     let next = "choose another directory with --state, or fix its permissions";
     vec![writable("state", state, next), letter_store(letters), projections()]
 }
 
-/// The directory itself, or the nearest one above it that is there.
+/// The directory itself, or its nearest existing parent.
 fn nearest(dir: &Path) -> PathBuf {
     let mut dir = dir;
     while !dir.exists() {
@@ -34,7 +34,7 @@ fn nearest(dir: &Path) -> PathBuf {
     dir.to_owned()
 }
 
-/// Whether files can be made in a directory, or the directory itself can.
+/// Whether files can be created in a directory, or the directory itself.
 fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let there = nearest(dir);
@@ -89,8 +89,8 @@ fn letter_store(place: &str) -> Diagnosis {
     }
 }
 
-/// A place whose coordinates in another system are known: on the central meridian, at 48° N, the
-/// easting is 500,000 m by definition and the northing the length of the meridian times 0.9996.
+/// Checks a point with known coordinates: on the central meridian, at 48° N, the easting is 500,000
+/// m by definition and the northing is the length of the meridian times 0.9996.
 fn projections() -> Diagnosis {
     let check = "projections";
     let way = Transform::new(&Crs::wgs84(), &Crs::epsg(25_832)).and_then(|way| way.position(9.0, 48.0, 0.0));
@@ -109,7 +109,7 @@ fn projections() -> Diagnosis {
 
 const NORTHING: f64 = 5_316_300.224;
 
-/// What a manifest names here. A source that does not answer is not asked for what it holds.
+/// Checks the parts of a manifest. A source that does not answer is not read.
 pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers: bool) -> Vec<Diagnosis> {
     let form = &manifest.pipeline;
     let mut found = secrets(manifest);
@@ -133,6 +133,10 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
             found.push(Diagnosis::ok("source", format!("{records} records of {}", plan.layer)));
             let grids = crate::run::grids(form, folder).unwrap_or_default();
             found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs, &grids));
+            found.extend(plan.sink_problems.iter().map(|problem| {
+                let (what, next) = problem.split_once("; ").unwrap_or((problem, "change the table"));
+                Diagnosis::fail("sink", what, next)
+            }));
         }
         Some(Err(what)) => {
             found.push(Diagnosis::fail("pipeline", what, "fix this, then check with `tidegate plan`"));
@@ -144,7 +148,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
                 let path = folder.join(file);
                 let dir = path.parent().unwrap_or(Path::new("."));
                 if file.starts_with("s3://") {
-                    // Whether its service answers is asked elsewhere; what it holds is nobody's to try.
+                    // Whether its service answers is checked elsewhere; writing to it is not tried.
                     return found;
                 }
                 let there =
@@ -165,7 +169,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
     found
 }
 
-/// How exactly the systems of a run can be placed.
+/// The accuracy of the transformation between the coordinate reference systems of a run.
 fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
     let check = "systems";
     let from: Crs = from?.parse().ok()?;

@@ -1,9 +1,9 @@
-//! The doctor: whether a pipeline can work here and now, before it is run.
+//! Checks whether a pipeline can run here and now.
 //!
-//! It looks and changes nothing: a directory is tried with a file that is gone at once, a store is
-//! opened for reading and only if it is there, a service is asked once for its address. One that is
-//! the source and answers is then asked what a plan asks. Each finding says what was looked at, how
-//! it is, and what to do next.
+//! It changes nothing: a directory is tested with a file that is deleted at once, a store is opened
+//! read-only and only if it exists, a service gets one request for its URL. If the source is a
+//! service and answers, it is then asked what a plan asks. Each finding says what was checked, the
+//! result, and what to do next.
 //!
 //! | file | looks at |
 //! |---|---|
@@ -19,20 +19,20 @@ use serde::Serialize;
 
 use crate::manifest::Manifest;
 
-/// How something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthLevel {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// A run can work, and may not do what is wanted.
+    /// A run works, but perhaps not as intended.
     Warn,
     /// A run cannot work.
     Fail,
 }
 
 impl HealthLevel {
-    /// In a word.
+    /// Its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,19 +43,19 @@ impl HealthLevel {
     }
 }
 
-/// What was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// What was looked at: `state`, `sink`, `service geo: clock`.
+    /// What was checked: `state`, `sink`, `service geo: clock`.
     pub check: String,
-    /// How it is.
+    /// The result.
     pub health: HealthLevel,
     /// What was found.
     pub found: String,
-    /// What to do next; nothing if all is well.
+    /// What to do next; `None` if there is no problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The other side is to blame: it may be well later.
+    /// Whether the cause is remote, so that it may pass with time.
     #[serde(skip)]
     pub theirs: bool,
 }
@@ -84,7 +84,7 @@ impl Diagnosis {
     }
 }
 
-/// Looks at this machine, and at a manifest and everything it names if there is one.
+/// Checks this machine and, if there is one, a manifest and everything it names.
 #[must_use]
 pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str) -> Vec<Diagnosis> {
     let mut found = local::machine(state, letters);

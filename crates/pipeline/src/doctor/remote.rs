@@ -1,4 +1,4 @@
-//! What a manifest names elsewhere: each is asked once, for its address and nothing behind it.
+//! Checks the remote services of a manifest, with one request for each URL.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::manifest::{Bucket, Manifest, ServiceSpec};
 use crate::profile::{Profile, Profiles};
 use crate::secret::Redactor;
 
-/// A clock that is further off than this makes dates in headers mean something else.
+/// The clock difference, in milliseconds, above which dates in headers are misleading.
 const SKEW_MS: i64 = 2_000;
-/// A quota with less than this share left is worth a word.
+/// The share of a quota, from 0 to 1, below which the rest is reported as low.
 const LEFT: f64 = 0.1;
 
-/// Who is asked, and how.
+/// A request to make.
 struct ProbeTarget {
-    /// `service geo`, `source`, `sink bucket`.
+    /// Its label: `service geo`, `source`, `sink bucket`.
     label: String,
-    /// It is the source.
+    /// Whether it is the source.
     source: bool,
-    /// Its address may be a private one.
+    /// Whether its address may be private.
     private: bool,
-    /// Where it is, and how it speaks in headers.
+    /// The URL, and how its rate-limit headers are read.
     at: Result<(Url, HintProfile), String>,
-    /// What is asked: a file is not fetched to see whether it is there.
+    /// The HTTP method: a file is not downloaded to see whether it exists.
     method: http::Method,
 }
 
-/// Looks at everything elsewhere that a manifest names; whether its source answers, if it is there.
+/// Checks all remote services of a manifest; returns also whether its source answers.
 pub(super) fn services(manifest: &Manifest) -> (Vec<Diagnosis>, bool) {
     let (mut found, mut answers) = (Vec::new(), true);
     for place in places(manifest) {
@@ -100,7 +100,7 @@ fn places(manifest: &Manifest) -> Vec<ProbeTarget> {
     all
 }
 
-/// Where a service is, and how it speaks in headers.
+/// The URL of a service, and how its rate-limit headers are read.
 fn address(service: &ServiceSpec, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
         Some(name) => Some(
@@ -111,7 +111,7 @@ fn address(service: &ServiceSpec, source: bool) -> Result<(Url, HintProfile), St
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();
     let url = match (&service.url, &profile) {
-        // The address of a layer is its own; a profile of a source has none.
+        // A layer has its own URL; the profile of a source has none.
         (Some(url), _) if source => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
         (Some(url), Some(profile)) => {
             profile.at(url).map_err(|e| e.to_string())?.base_url().map_err(|e| e.to_string())?
@@ -215,7 +215,7 @@ fn clock(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
             ),
             "synchronize the clock of this machine with NTP; if it is correct, the clock of the service is wrong, and waits given as dates are too",
         ),
-        // A date in whole seconds says no more than this.
+        // A date in whole seconds is not more precise.
         Some(_) => Diagnosis::ok(check("clock"), "agrees with this machine within 2 s"),
         None => Diagnosis::ok(check("clock"), "the service sends no Date header"),
     }
@@ -244,7 +244,7 @@ fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
     }
 }
 
-/// One call, without a second one.
+/// Makes one call, without retries.
 fn once(
     url: &Url,
     (private, method): (bool, &http::Method),

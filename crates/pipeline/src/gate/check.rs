@@ -1,6 +1,7 @@
-//! What a gate looks at in one record.
+//! The check of a gate on one record.
 
 use tidegate_core::Code;
+use tidegate_geo::column::Column;
 use tidegate_geo::mapping::{Owned, coerce};
 use tidegate_geo::validity::{Checker, is_simple};
 use tidegate_geo::wkb::{self, Cursor, Event, Shape};
@@ -10,7 +11,7 @@ use super::GateFindings;
 use crate::manifest::{Check, Gate, YamlScalar};
 use crate::step::{self, Flow};
 
-/// A check that has found its fields.
+/// A check with the indexes of its fields.
 pub(super) struct BoundCheck {
     check: Check,
     fields: Vec<(usize, String)>,
@@ -57,7 +58,7 @@ impl BoundCheck {
         })
     }
 
-    /// What is wrong with a record, if anything is.
+    /// The problem of a record, if there is one.
     pub(super) fn record(&mut self, batch: &Batch, row: usize) -> Option<Problem> {
         let geometry = batch.geometry(row);
         match self.check {
@@ -132,17 +133,18 @@ impl BoundCheck {
 
     pub(super) fn nulls(&self, batch: &Batch, found: &mut GateFindings) {
         found.looked = (batch.len() * self.fields.len()) as u64;
-        for row in 0..batch.len() {
-            for (at, name) in &self.fields {
-                if batch.value(row, *at) == Value::Null {
-                    found.failed += 1;
-                    found.first.get_or_insert_with(|| (batch.record(row), format!("{name} is null")));
-                }
-            }
+        let nulls = |at: usize| batch.columns().get(at).map_or(batch.len(), Column::nulls);
+        found.failed = self.fields.iter().map(|(at, _)| nulls(*at) as u64).sum();
+        // The columns know how many; the values are looked at only to name the first.
+        let first = |row: usize| self.fields.iter().find(|(at, _)| batch.value(row, *at) == Value::Null);
+        if found.failed > 0
+            && let Some((row, (_, name))) = (0..batch.len()).find_map(|row| Some((row, first(row)?)))
+        {
+            found.first = Some((batch.record(row), format!("{name} is null")));
         }
     }
 
-    /// What tells a record apart.
+    /// The key that identifies a record.
     pub(super) fn key(&self, batch: &Batch, row: usize) -> [u8; 16] {
         let fields: Vec<usize> = self.fields.iter().map(|(at, _)| *at).collect();
         step::hash(batch, row, &fields, false)
@@ -160,7 +162,7 @@ fn wrong(message: String) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
 }
 
-/// A value as it is spelt, shortened.
+/// A value as text, shortened.
 fn shown(value: Value<'_>) -> String {
     match coerce(value, Kind::Text, &[], None) {
         Ok(Owned::Text(text)) => text.chars().take(60).collect(),
@@ -178,8 +180,8 @@ fn spelt(scalar: &YamlScalar) -> Option<String> {
     })
 }
 
-/// Whether some coordinate carries that many decimal places. A number has fewer exactly if it is
-/// the double next to a number of one place less.
+/// Whether any coordinate has that many decimal places. A number has fewer exactly if it is the
+/// double closest to a number with one place less.
 fn precision(wkb: &[u8], decimals: u32) -> Option<Problem> {
     if decimals == 0 {
         return None;
@@ -191,7 +193,7 @@ fn precision(wkb: &[u8], decimals: u32) -> Option<Problem> {
     while let Ok(Some(event)) = cursor.next(wkb) {
         if let Event::Coords(run) = event {
             for (x, y) in run.xy(wkb) {
-                // An empty point is a position of no numbers.
+                // An empty point has NaN coordinates.
                 any |= x.is_finite() || y.is_finite();
                 if carries(x) || carries(y) {
                     return None;
@@ -202,7 +204,7 @@ fn precision(wkb: &[u8], decimals: u32) -> Option<Problem> {
     any.then(|| wrong(format!("no coordinate has {decimals} decimal places")))
 }
 
-/// The first breach of RFC 7946 that a geometry can still show after it was read.
+/// The first violation of RFC 7946 that can still be detected after parsing.
 fn rfc7946(wkb: &[u8]) -> Option<Problem> {
     let mut cursor = Cursor::default();
     let mut open: Vec<Shape> = Vec::new();

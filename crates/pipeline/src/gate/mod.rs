@@ -1,21 +1,22 @@
-//! Gates: what must hold before a batch is committed.
+//! Gates: conditions that must hold before a batch is committed.
 //!
-//! A gate looks at each record, or at the batch as a whole, and counts what fails. What then
-//! happens is one rule for all of them:
+//! A gate checks each record, or the batch as a whole, and counts failures. One rule decides what
+//! follows:
 //!
-//! | severity | a record that fails | the share of failures exceeds `max_rate` |
+//! | severity | a record that fails | the failure rate exceeds `max_rate` |
 //! |---|---|---|
-//! | warn | goes on | is told at the end |
+//! | warn | continues | is reported at the end |
 //! | reject | becomes a dead letter | halts the run (never, by default) |
-//! | halt | goes on, below the share | halts the run (at the first failure, by default) |
+//! | halt | continues, below the rate | halts the run (at the first failure, by default) |
 //!
-//! The share is of one batch or of the run so far, and is looked at before each commit. A halt
-//! leaves the batch uncommitted. `tolerance` is three gates in shorter words.
+//! The rate is that of one batch or of the run so far, and is checked before each commit. A halt
+//! leaves the batch uncommitted. `tolerance` is a short notation for three gates.
 //!
 //! The counts of the run are part of the checkpoint, so that a resumed run judges as if it had
 //! never stopped.
 
 mod check;
+pub(crate) mod deletions;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -29,15 +30,15 @@ use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 
-/// The scopes of gates begin here; those of steps lie below.
+/// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
 
 /// Why a gate ended the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Halt {
-    /// The gate.
+    /// The name of the gate.
     pub gate: String,
-    /// The first record that failed in the batch, counted from 0; none for a gate on counts.
+    /// The first record of the batch that failed, from 0; `None` for a gate on counts.
     pub record: Option<u64>,
     /// What is wrong.
     pub reason: String,
@@ -52,31 +53,31 @@ impl fmt::Display for Halt {
     }
 }
 
-/// What a gate has counted over the run.
+/// The counts of a gate over the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateTally {
-    /// The gate.
+    /// The name of the gate.
     pub gate: String,
-    /// What happens to what fails.
+    /// What happens to records that fail.
     pub severity: String,
-    /// Records or values looked at.
+    /// The number of records or values checked.
     pub looked: u64,
-    /// Of those, how many failed.
+    /// The number that failed.
     pub failed: u64,
 }
 
-/// A gate as metrics and reports see it.
+/// The state of a gate for metrics and reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// What it has counted.
+    /// Its counts.
     pub tally: GateTally,
-    /// The share that may fail.
+    /// The highest failure rate allowed, from 0 to 1.
     pub limit: f64,
     /// Whether it counts values that are null.
     pub nulls: bool,
-    /// Whether it judges geometries.
+    /// Whether it checks geometries.
     pub spatial: bool,
-    /// Whether it ended the run.
+    /// Whether it halted the run.
     pub halted: bool,
 }
 
@@ -85,6 +86,7 @@ struct Live {
     label: String,
     scope: u16,
     severity: Severity,
+    /// The highest failure rate allowed, from 0 to 1.
     max_rate: f64,
     judge: BoundCheck,
     tally: GateTally,
@@ -96,7 +98,7 @@ pub struct Gates {
     live: Vec<Live>,
 }
 
-/// What one gate found in one batch.
+/// The findings of one gate in one batch.
 #[derive(Default)]
 struct GateFindings {
     looked: u64,
@@ -108,12 +110,12 @@ impl Gates {
     /// The gates of a manifest, for records as they leave the last step.
     ///
     /// # Errors
-    /// A field that the records do not have.
+    /// When the records do not have a field of a gate.
     pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, SetupError> {
         let mut live = Vec::new();
         let mut implied = implied(&manifest.pipeline.tolerance, flow);
-        // Whoever writes out what becomes of an invalid geometry is taken at their word, unless it
-        // is to halt the run.
+        // A manifest with an explicit gate for invalid geometries replaces the implied one, unless
+        // that halts the run.
         if !manifest.pipeline.tolerance.halt_on_geometry_invalid
             && manifest.pipeline.gates.iter().any(|gate| gate.check == Check::IsValid)
         {
@@ -134,13 +136,14 @@ impl Gates {
                 GateTally { gate: label.clone(), severity: word(severity).into(), ..GateTally::default() };
             live.push(Live { form, label, scope, severity, max_rate, judge, tally, seen: HashSet::new() });
         }
-        // Last, so that a record that goes for another reason does not count as seen.
+        // Unique checks run last, so that a record rejected for another reason does not count as
+        // seen.
         live.sort_by_key(|gate| gate.form.check == Check::Unique);
         Ok(Gates { live })
     }
 
-    /// The same gates for single records that come again: nothing is said of shares, and what
-    /// would halt a run only rejects its record. Gates on a whole run have nothing to look at.
+    /// The same gates for single replayed records: rates are ignored, and a failure that would halt
+    /// a run only rejects the record. Gates on the whole run do not apply.
     #[must_use]
     pub fn one_by_one(mut self) -> Gates {
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
@@ -153,18 +156,18 @@ impl Gates {
         self
     }
 
-    /// What each gate is, for a plan: its name, its severity and the share that may fail.
+    /// The name, severity and highest failure rate of each gate, for a plan.
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
         self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn tallies(&self) -> Vec<GateTally> {
         self.live.iter().map(|gate| gate.tally.clone()).collect()
     }
 
-    /// All gates as they stand, and which of them ended the run.
+    /// The state of all gates, and which of them halted the run.
     #[must_use]
     pub fn readings(&self, halted: Option<&str>) -> Vec<Reading> {
         let read = |gate: &Live| Reading {
@@ -177,7 +180,7 @@ impl Gates {
         self.live.iter().map(read).collect()
     }
 
-    /// Goes on from what an earlier run counted. A gate that is new since then starts at nothing.
+    /// Continues with the counts of an earlier run. A gate added since then starts at zero.
     pub fn restore(&mut self, tallies: &[GateTally]) {
         for gate in &mut self.live {
             if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
@@ -187,17 +190,17 @@ impl Gates {
         }
     }
 
-    /// Is told, before a resume, of a key that was seen and committed.
+    /// Adds, before a resume, a key that was committed.
     pub fn remember(&mut self, seen: &SeenKey) {
         for gate in self.live.iter_mut().filter(|gate| gate.scope == seen.scope) {
             gate.seen.insert(seen.hash);
         }
     }
 
-    /// Records that could not even be read count as invalid where their geometry is to blame.
+    /// Counts unreadable records as invalid if their geometry is the cause.
     ///
     /// # Errors
-    /// A halt.
+    /// When a gate halts the run.
     pub fn unreadable(&mut self, rejects: &[Reject]) -> Result<(), Halt> {
         for gate in self.live.iter_mut().filter(|gate| gate.form.check == Check::IsValid) {
             let broken = rejects.iter().filter_map(|reject| {
@@ -212,10 +215,10 @@ impl Gates {
         Ok(())
     }
 
-    /// Judges a batch: what comes back may be committed.
+    /// Judges a batch; returns what may be committed.
     ///
     /// # Errors
-    /// A halt; nothing of the batch may be committed then.
+    /// When a gate halts the run. Then nothing of the batch may be committed.
     pub fn judge(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, Halt> {
         let mut refused: Vec<(usize, Problem)> = Vec::new();
         for gate in &mut self.live {
@@ -249,11 +252,11 @@ impl Gates {
         Ok(aside.set_aside(batch, refused))
     }
 
-    /// Judges the run as a whole, before its last batch is committed: `committed` is how many
-    /// records there will be.
+    /// Judges the run as a whole before its last batch is committed. `committed` is the number of
+    /// records including it.
     ///
     /// # Errors
-    /// A halt; the last batch may not be committed then.
+    /// When a gate halts the run. Then the last batch may not be committed.
     pub fn end(&mut self, committed: u64) -> Result<(), Halt> {
         for gate in self.live.iter_mut().filter(|gate| gate.form.check == Check::Count) {
             let (min, max) = (gate.form.min, gate.form.max);
@@ -276,7 +279,7 @@ impl Gates {
         Ok(())
     }
 
-    /// What to tell at the end: gates that only warn and had reason to.
+    /// The warnings of gates that only warn.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let warns = |gate: &&Live| gate.severity == Severity::Warn && gate.tally.rate() > gate.max_rate;
@@ -288,7 +291,7 @@ impl Gates {
 }
 
 impl GateTally {
-    /// The share that failed.
+    /// The failure rate, from 0 to 1.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.looked == 0 { 0.0 } else { self.failed as f64 / self.looked as f64 }
@@ -308,7 +311,7 @@ impl Live {
         Some(self.judge.repeated(batch, row))
     }
 
-    /// Adds what a batch showed, and halts if it is too much.
+    /// Adds the findings of a batch, and halts if the rate is exceeded.
     fn settle(&mut self, found: GateFindings) -> Result<(), Halt> {
         self.tally.looked += found.looked;
         self.tally.failed += found.failed;
@@ -350,7 +353,7 @@ const fn word(severity: Severity) -> &'static str {
     }
 }
 
-/// The gates that `tolerance` means.
+/// The gates that `tolerance` implies.
 fn implied(tolerance: &ToleranceSpec, flow: &Flow) -> Vec<(Gate, String)> {
     let gate = |check| Gate {
         check,

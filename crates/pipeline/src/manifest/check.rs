@@ -1,8 +1,8 @@
-//! Holds a tree against the schema and reports everything that does not fit.
+//! Checks a tree against the schema and reports everything that does not fit.
 //!
-//! The checker knows the words of JSON Schema that the types of [`form`](super::form) use, and no
-//! others. It goes on after a fault: one bad key does not hide the next. What fits comes out as
-//! JSON, from which serde builds the types.
+//! The checker implements only the JSON Schema keywords that the types of [`form`](super::form)
+//! use. It continues after an error, so one bad key does not hide the next. What fits is returned
+//! as JSON, from which serde builds the types.
 
 use std::collections::BTreeSet;
 use tidegate_core::suggest::nearest;
@@ -14,11 +14,11 @@ use super::problem::{ManifestProblem, quoted};
 use super::schema::SECONDS;
 use super::tree::{ByteRange, YamlKey, YamlNode, YamlValue};
 use super::words::{
-    any_scalar, bounds, chosen, expected, found, kind, numeric, options, scalar, summary, takes_switch,
-    yes_or_no,
+    any_scalar, bounds, chosen, expected, found, kind, mapping, numeric, options, scalar, summary,
+    takes_switch, yes_or_no,
 };
 
-/// Everything in the tree that fits the schema, as JSON. The rest is reported in `problems`.
+/// The part of the tree that fits the schema, as JSON. Everything else is reported in `problems`.
 pub(super) fn check(root: &YamlNode, schema: &Json, problems: &mut Vec<ManifestProblem>) -> Option<Json> {
     ManifestChecker { problems }.node(root, root.place.clone(), schema, "the manifest")
 }
@@ -32,7 +32,8 @@ impl ManifestChecker<'_> {
         self.problems.push(ManifestProblem::new(code, place, message).help(help));
     }
 
-    /// One value. `name` is how messages call it; `home` is where to point if it lacks something.
+    /// Checks one value. `name` is its name in messages; `home` is the position to report if
+    /// something is missing.
     fn node(&mut self, node: &YamlNode, home: ByteRange, schema: &Json, name: &str) -> Option<Json> {
         if let YamlValue::Env(text) = &node.value {
             return self.node(
@@ -57,6 +58,10 @@ impl ManifestChecker<'_> {
             ("number", YamlValue::Float(number)) => self.number(node, *number, schema, name),
             ("boolean", YamlValue::Bool(value)) => Some(Json::Bool(*value)),
             ("choice", value) if chosen(value, schema) => scalar(value),
+            ("choice", YamlValue::Map(entries)) => match mapping(schema) {
+                Some(mapping) => Some(self.object(entries, home, mapping, name)),
+                None => self.mismatch(node, home, schema, name),
+            },
             _ => self.mismatch(node, home, schema, name),
         }
     }
@@ -79,7 +84,7 @@ impl ManifestChecker<'_> {
             } else if let Some(schema) = known.get(&twin) {
                 (twin, self.duration(node, schema, &key.name))
             } else {
-                // A mistyped key is one problem, not also a missing one.
+                // A mistyped key is one problem, not also a missing key.
                 seen.extend(self.unknown(key, known, name));
                 continue;
             };
@@ -107,7 +112,7 @@ impl ManifestChecker<'_> {
         Json::Object(object)
     }
 
-    /// Keys of any name, each with a value of one kind.
+    /// Checks a map with arbitrary keys and values of one type.
     fn map(&mut self, entries: &[(YamlKey, YamlNode)], schema: &Json, name: &str) -> Json {
         let null = Json::Null;
         let each = schema.get("additionalProperties").unwrap_or(&null);
@@ -190,7 +195,7 @@ impl ManifestChecker<'_> {
         None
     }
 
-    /// Reports a number that is out of range; `wanted` says what would fit.
+    /// Reports a number that is out of range; `wanted` describes the range.
     fn range(&mut self, node: &YamlNode, number: f64, schema: &Json, name: &str, wanted: &str) -> Option<()> {
         let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
         let fits = number.is_finite()
@@ -207,7 +212,7 @@ impl ManifestChecker<'_> {
         None
     }
 
-    /// The value is of another kind than the schema wants.
+    /// Reports a value of another type than the schema requires.
     fn mismatch(&mut self, node: &YamlNode, home: ByteRange, schema: &Json, name: &str) -> Option<Json> {
         let (place, message) = match &node.value {
             YamlValue::Null => (home, format!("{name} has no value")),
@@ -237,7 +242,7 @@ impl ManifestChecker<'_> {
         None
     }
 
-    /// Returns the key that was probably meant.
+    /// Reports an unknown key; returns the key that was probably meant.
     fn unknown(&mut self, key: &YamlKey, known: &Map<String, Json>, name: &str) -> Option<String> {
         let twins = known.keys().filter_map(|key| key.strip_suffix(SECONDS));
         let guess = nearest(&key.name, known.keys().map(String::as_str).chain(twins));
@@ -264,7 +269,7 @@ impl ManifestChecker<'_> {
     }
 }
 
-/// What a text out of the environment is, where this schema asks.
+/// A text from the environment as a value of the type that the schema requires.
 fn typed(text: &str, schema: &Json) -> YamlValue {
     let number =
         || text.trim().parse().map(YamlValue::Integer).or_else(|_| text.trim().parse().map(YamlValue::Float));

@@ -1,14 +1,14 @@
-//! `${NAME}` and `${NAME:default}` in texts of the manifest.
+//! `${NAME}` and `${NAME:default}` in strings of the manifest.
 //!
-//! A variable is looked up once, when the manifest is read. A text that is nothing but a variable
-//! takes the kind that is wanted where it stands, so `max_attempts: ${ATTEMPTS:3}` is a number.
-//! `$${` stands for `${`. Secrets do not belong here: they are named (`env:NAME`) and fetched by
-//! what sends them, so that no plan, log or summary of a manifest can show them.
+//! Variables are resolved once, when the manifest is read. A string that is nothing but a variable
+//! takes the type required at its position, so `max_attempts: ${ATTEMPTS:3}` is a number. `$${`
+//! stands for `${`. Secrets do not belong here: they are references (`env:NAME`), resolved by the
+//! code that sends them, so that no plan, log or summary of a manifest can show them.
 
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{YamlNode, YamlValue};
 
-/// Puts the variables in. `find` looks one up.
+/// Replaces the variables. `find` looks one up.
 pub(super) fn expand(
     root: &mut YamlNode,
     find: &impl Fn(&str) -> Option<String>,
@@ -29,7 +29,7 @@ pub(super) fn expand(
     });
 }
 
-/// The text with its variables, and whether it was nothing but one.
+/// The string with its variables replaced, and whether it was nothing but one.
 fn expanded(text: &str, find: &impl Fn(&str) -> Option<String>) -> Result<(String, bool), (String, String)> {
     let mut out = String::new();
     let mut rest = text;

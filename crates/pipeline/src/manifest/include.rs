@@ -1,7 +1,7 @@
-//! `include`: other files whose keys hold where the manifest does not say otherwise.
+//! `include`: other files that provide defaults for the keys of the manifest.
 //!
-//! The texts of all files are laid end to end, so that a place is still one range of bytes and
-//! every later fault, of whichever file, is shown at its own line ([`Texts`]).
+//! The texts of all files are concatenated, so that a position is still one byte range and every
+//! error, in whichever file, is shown at its own line ([`Texts`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::schema::SECONDS;
 use super::tree::{self, YamlNode, YamlValue};
 use super::{BYTES_MAX, unreadable};
 
-/// How many files may be included in all.
+/// The most included files in total.
 const FILES_MAX: usize = 16;
 
-/// Puts the included files beneath the manifest. `file` is the manifest's own name.
+/// Merges the included files below the manifest. `file` is the name of the manifest.
 pub(super) fn resolve(
     mut root: YamlNode,
     file: &str,
@@ -67,7 +67,7 @@ pub(super) fn resolve(
     root
 }
 
-/// The files that a file includes, beside its own directory.
+/// The files that a file includes, relative to its directory.
 fn names(root: &YamlNode, file: &Path) -> Vec<(PathBuf, tree::ByteRange)> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let list = root.at(&["include"]).map(YamlNode::items).unwrap_or_default();
@@ -86,7 +86,8 @@ fn read(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "not valid UTF-8".to_owned())
 }
 
-/// Adds what `base` says and `over` does not. A span in seconds and as a duration are one key.
+/// Adds the keys of `base` that `over` lacks. A duration in seconds and one with a unit are the
+/// same key.
 fn beneath(over: &mut YamlNode, base: YamlNode) {
     let (YamlValue::Map(over), YamlValue::Map(base)) = (&mut over.value, base.value) else { return };
     let plain = |name: &str| name.strip_suffix(SECONDS).unwrap_or(name).to_owned();

@@ -1,19 +1,18 @@
-//! The manifest: the file in which a person says what a pipeline shall do.
+//! The manifest: the file that describes a pipeline.
 //!
 //! It is strict on purpose. A mistyped key that is silently ignored turns a policy into its
-//! default, and nobody notices until the provider does. So an unknown key, a missing one, a value
-//! of the wrong type or out of range, a contradiction: each is refused, at its line and column,
-//! with what to do about it, before anything else is opened. All faults of a file are reported at
-//! once.
+//! default, and nobody notices until the provider does. So an unknown or missing key, a value of
+//! the wrong type or out of range, and a contradiction are errors, with line, column and advice,
+//! before anything else is opened. All errors of a file are reported at once.
 //!
-//! The way of a manifest, in the words of the files: bytes → `tree` (YAML with places, bounded
-//! against bombs) → `include` (other files beneath it) → `env` (variables put in) → `check` (against the `schema` that is derived from the types in `form`) →
-//! `rules` and `parts` (what one key says about another) → [`Manifest`] → [`Policy`] (the settings of the
-//! core).
+//! The path of a manifest through the files: bytes → `tree` (YAML with positions, bounded against
+//! bombs) → `include` (other files below it) → `env` (variables replaced) → `check` (against the
+//! `schema` derived from the types in `form`) → `rules` and `parts` (conditions between keys) →
+//! [`Manifest`] → [`Policy`] (the configuration of the core).
 //!
-//! Why a tree and a schema and not serde's `deny_unknown_fields` alone: serde stops at the first
-//! fault. Why annotate-snippets and not miette: the YAML parser already brings it, and its
-//! `file:line:column` is what editors make clickable.
+//! Why a tree and a schema, and not only serde's `deny_unknown_fields`: serde stops at the first
+//! error. Why annotate-snippets and not miette: the YAML parser already depends on it, and editors
+//! make its `file:line:column` clickable.
 
 mod check;
 mod env;
@@ -33,10 +32,10 @@ use std::path::Path;
 
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AxisOrderSpec, Bucket, Cast, Check, CircuitBreaker,
-    Coerce, CsvRows, DeadLetters, EmptyBudget, Flatten, Gate, Geocode, HttpSpec, JitterSetting, LonLat,
-    Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit,
-    Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceSpec, Severity, SinkSpec, SinkTable, SourceSpec,
-    SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
+    Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, Flatten, Gate, Geocode, HttpSpec, InputFormat,
+    JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per,
+    Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceSpec, Severity, SinceSpec,
+    SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
@@ -48,10 +47,10 @@ use problem::{ManifestProblem, Texts};
 /// The largest manifest, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// The manifest in a file.
+/// Loads the manifest in a file.
 ///
 /// # Errors
-/// If the file cannot be read, or what it holds is not a valid manifest.
+/// When the file cannot be read, or is not a valid manifest.
 pub fn load(path: &Path) -> Result<Manifest, Rejection> {
     let name = path.display().to_string();
     let reject = |problem| Rejection::new(&name, "", vec![problem]);
@@ -65,24 +64,25 @@ pub fn load(path: &Path) -> Result<Manifest, Rejection> {
     }
 }
 
-/// The manifest that a reader yields, such as standard input; `name` stands for it in messages.
+/// Reads a manifest, such as from standard input; `name` stands for it in messages.
 ///
 /// # Errors
-/// If reading fails, or what was read is not a valid manifest.
+/// When reading fails, or the text is not a valid manifest.
 pub fn from_reader(name: &str, reader: impl Read) -> Result<Manifest, Rejection> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells "just fits" from "too large" without reading the rest.
+    // One byte more than allowed distinguishes "just fits" from "too large" without reading the
+    // rest.
     match reader.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
         Ok(_) => from_bytes(name, &bytes),
         Err(error) => Err(Rejection::new(name, "", vec![unreadable(&error)])),
     }
 }
 
-/// The manifest in these bytes; `name` stands for them in messages. Total: any bytes give a
-/// manifest or a rejection, in bounded time.
+/// Parses a manifest; `name` stands for it in messages. Total: any bytes give a manifest or a
+/// rejection, in bounded time.
 ///
 /// # Errors
-/// If the bytes are not a valid manifest.
+/// When the bytes are not a valid manifest.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
     if bytes.len() > BYTES_MAX {
         let problem =
@@ -125,7 +125,7 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Manif
     })
 }
 
-/// A failure of reading in our words.
+/// A read error as a problem.
 fn unreadable(error: &io::Error) -> ManifestProblem {
     let (message, help) = match error.kind() {
         io::ErrorKind::NotFound => ("no such file".to_owned(), "check the path"),

@@ -1,6 +1,6 @@
-//! What the parts of a pipeline say about each other: source, steps, gates and sink.
+//! Conditions between the parts of a pipeline: source, steps, gates and sink.
 //!
-//! A second file of rules beside `rules`, because these look at lists and at what a text means.
+//! Separate from `rules`, because these examine lists and the meaning of strings.
 
 use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
@@ -12,7 +12,7 @@ struct PartsChecker<'a> {
     problems: &'a mut Vec<ManifestProblem>,
 }
 
-/// Reports what does not fit together.
+/// Reports every violated condition.
 pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     let Some(pipeline) = root.at(&["pipeline"]) else { return };
     let mut parts = PartsChecker { problems };
@@ -25,7 +25,7 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
         .collect();
     let (source, sink) = (pipeline.at(&["source"]), pipeline.at(&["sink"]));
     if let Some(source) = source {
-        // A file of a web server may name a service, for its key and limits.
+        // A file on a web server may name a service, for its key and limits.
         let remote = source.at(&["file"]).and_then(YamlNode::text).is_some_and(|name| name.contains("://"));
         let keys: &[&str] = if remote { &["file", "postgis"] } else { &["file", "postgis", "service"] };
         parts.one_of(source, "source", keys);
@@ -89,17 +89,22 @@ impl PartsChecker<'_> {
         let given: Vec<_> =
             section.entries().iter().filter(|(key, _)| keys.contains(&key.name.as_str())).collect();
         let names = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" or ");
-        // An unknown key is told of elsewhere, and is probably the one that is missed here.
+        // An unknown key is reported elsewhere, and is probably the one missing here.
         let others = [
             "layer",
+            "format",
             "crs",
             "batch_size",
             "mode",
             "key",
+            "deleted",
+            "max_deleted",
+            "history",
             "service",
             "paging",
             "spool",
             "tolerate",
+            "since",
             "patience",
             "patience_seconds",
             "store",
@@ -120,7 +125,7 @@ impl PartsChecker<'_> {
         }
     }
 
-    /// The address of a database: a reference, or a URL without a password.
+    /// Checks the URL of a database: a reference, or a URL without a password.
     fn database(&mut self, node: Option<&YamlNode>) {
         let Some(node) = node else { return };
         let Some(text) = node.text() else { return };
@@ -144,7 +149,7 @@ impl PartsChecker<'_> {
         }
     }
 
-    /// A name of `services`.
+    /// Checks a name in `services`.
     fn service(&mut self, node: Option<&YamlNode>, services: &[&str]) {
         let Some((node, service)) = node.and_then(|node| Some((node, node.text()?))) else { return };
         if !services.contains(&service) {
@@ -168,18 +173,16 @@ impl PartsChecker<'_> {
         if let Some(csv) = source.at(&["csv"]) {
             self.csv(source, csv);
         }
+        if let (Some(format), None) = (source.at(&["format"]), source.at(&["file"])) {
+            let help = "remove it, or set `file`; `paging.body` is for the pages of a service";
+            self.report("range", format.place.clone(), "`format` requires a `file`", help);
+        }
         if let Some(node) = source.at(&["tolerate"]) {
-            let fits = match &node.value {
-                YamlValue::Integer(n) => *n >= 0,
-                YamlValue::Text(text) | YamlValue::Env(text) => {
-                    crate::source::CountTolerance::parse(text).is_ok()
-                }
-                _ => false,
-            };
-            if !fits {
-                let help = "use a number such as `5` or a percentage such as `0.1%`";
-                self.report("range", node.place.clone(), "invalid tolerance", help);
-            }
+            self.tolerance(node);
+        }
+        if let (Some(since), Some(_)) = (source.at(&["since"]), source.at(&["file"])) {
+            let message = "`since` requires a `service` or a table; a file is read as a whole";
+            self.report("range", since.place.clone(), message, "remove it");
         }
     }
 
@@ -246,11 +249,13 @@ impl PartsChecker<'_> {
         let mode = sink.at(&["mode"]);
         let is = |wanted: &str| mode.and_then(YamlNode::text) == Some(wanted);
         let key = sink.at(&["key"]).filter(|key| !key.items().is_empty());
-        if let (true, Some(mode), None) = (is("upsert"), mode, key) {
-            let message = "`mode: upsert` requires a `key`";
+        let keyed = is("upsert") || is("sync");
+        if let (true, Some(mode), None) = (keyed, mode, key) {
+            let message = format!("`mode: {}` requires a `key`", mode.text().unwrap_or_default());
             let help = "add `key: [id]` with the fields that identify a record";
             self.report("missing_key", mode.place.clone(), message, help);
         }
+        self.deletions(sink, keyed || (mode.is_none() && key.is_some()), is("sync"));
         let Some(file) = sink.at(&["file"]) else {
             if let Some((key, _)) = sink.entries().iter().find(|(key, _)| key.name == "layer") {
                 self.report("range", key.place.clone(), "`layer` is not supported for a table", "remove it");
@@ -274,10 +279,47 @@ impl PartsChecker<'_> {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {
                     let message = "this format can only be written as a whole";
-                    let help = "use `mode: replace` without a key, or a .gpkg file or a table for `upsert` and `append`";
+                    let help = "use `mode: replace` without a key, or a .gpkg file or a table for `upsert`, `sync` and `append`";
                     self.report("range", node.place.clone(), message, help);
                 }
             }
+        }
+    }
+
+    /// The keys about rows that disappear, or have several versions.
+    fn deletions(&mut self, sink: &YamlNode, keyed: bool, sync: bool) {
+        for name in ["deleted", "max_deleted"] {
+            if let (Some(node), false) = (sink.at(&[name]), sync) {
+                let message = format!("`{name}` requires `mode: sync`");
+                self.report("range", node.place.clone(), message, "remove it, or set `mode: sync`");
+            }
+        }
+        let history = sink.at(&["history"]).filter(|node| matches!(node.value, YamlValue::Bool(true)));
+        if let (Some(node), false) = (history, keyed) {
+            let help = "set a `key`, and `mode: upsert` or `mode: sync`";
+            self.report("range", node.place.clone(), "`history` requires rows written by key", help);
+        }
+        if let (Some(_), Some(node)) = (history, sink.at(&["deleted"])) {
+            let message = "with `history`, the version of a deleted record ends; `deleted` has no effect";
+            self.report("range", node.place.clone(), message, "remove `deleted`");
+        }
+        if let Some(node) = sink.at(&["max_deleted"]) {
+            self.tolerance(node);
+        }
+    }
+
+    /// A number of records, or a percentage.
+    fn tolerance(&mut self, node: &YamlNode) {
+        let fits = match &node.value {
+            YamlValue::Integer(n) => *n >= 0,
+            YamlValue::Text(text) | YamlValue::Env(text) => {
+                crate::source::CountTolerance::parse(text).is_ok()
+            }
+            _ => false,
+        };
+        if !fits {
+            let help = "use a number such as `5` or a percentage such as `0.1%`";
+            self.report("range", node.place.clone(), "invalid tolerance", help);
         }
     }
 

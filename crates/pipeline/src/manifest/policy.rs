@@ -1,7 +1,7 @@
-//! From the manifest to the settings of the core.
+//! Converts the manifest to the configuration of the core.
 //!
-//! The one place where the manifest's words meet the core's. Whatever the manifest cannot say
-//! keeps the core's default, so that there is one default for it and not two.
+//! This is the only place that does. What the manifest cannot express keeps the default of the
+//! core, so that there is only one default.
 
 use tidegate_core::breaker::BreakerConfig;
 use tidegate_core::call::{self, CallPolicy};
@@ -16,16 +16,17 @@ use super::form::{
     CircuitBreaker, EmptyBudget, JitterSetting, Manifest, OnLongWait, RateLimit, RetryBudget, RetryPolicy,
 };
 
-/// Everything the core needs to know to run a pipeline's calls.
+/// The configuration of the core for the calls of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// What answers mean.
+    /// The classifier of responses.
     pub classifier: Classifier,
-    /// The manifest lists statuses, so that the classifier holds and not that of a profile.
+    /// Whether the manifest lists statuses, so that its classifier applies and not that of a
+    /// profile.
     pub lists_statuses: bool,
-    /// How one record is tried.
+    /// The policy of one call.
     pub call: CallPolicy,
-    /// What all calls to one service share.
+    /// The configuration of the lanes.
     pub lane: LaneConfig,
 }
 
@@ -48,7 +49,8 @@ impl From<&Manifest> for Policy {
     }
 }
 
-/// The lists of the manifest are authoritative: a status that it names means what it says there.
+/// The lists of the manifest are authoritative: they define the meaning of the statuses that they
+/// contain.
 fn classifier(retry: &RetryPolicy) -> Classifier {
     let retryable = StatusSet::of(&retry.retryable());
     let default = Classifier::default();
@@ -66,6 +68,7 @@ fn call(retry: &RetryPolicy, limit: &RateLimit) -> CallPolicy {
             min: seconds(retry.jitter_min_seconds),
             max: seconds(retry.jitter_max_seconds),
         },
+        JitterSetting::Proportional(share) => backoff::Jitter::Proportional { share },
     };
     CallPolicy {
         attempts_max: retry.max_attempts,
@@ -162,6 +165,22 @@ pipeline:
         assert_eq!(quota("[429]"), StatusSet::of(&[402]));
         assert_eq!(quota("[402]"), StatusSet::of(&[]));
         assert_eq!(quota("[429], terminal_status_codes: [402]"), StatusSet::of(&[]));
+    }
+
+    #[test]
+    fn jitter_in_proportion_to_the_wait() {
+        let text = CORE_DEFAULTS.replace("base_delay: 1s", "base_delay: 1s, jitter: { proportional: 0.25 }");
+        assert_eq!(policy(&text).call.backoff.jitter(), backoff::Jitter::Proportional { share: 0.25 });
+        for (share, flaw) in
+            [("2", "`proportional` cannot be 2"), ("0", "cannot be 0"), ("x", "must be a number")]
+        {
+            let text = text.replace("0.25", share);
+            let rejection = from_bytes("test", text.as_bytes()).unwrap_err().render(false);
+            assert!(rejection.contains(flaw), "{rejection}");
+        }
+        let text = text.replace("proportional", "proportion");
+        let rejection = from_bytes("test", text.as_bytes()).unwrap_err().render(false);
+        assert!(rejection.contains("did you mean `proportional`?"), "{rejection}");
     }
 
     #[test]

@@ -1,23 +1,23 @@
-//! What is wrong with a manifest, where, and what to do about it.
+//! Errors in a manifest: what, where, and what to do.
 //!
-//! A [`ManifestProblem`] is one fault at one place. A [`Rejection`] is a file with all its faults: it
-//! shows itself as text with the lines in question, or as [`Diagnostic`]s for machines. Names and
-//! values out of the file are escaped and cut before they are shown, because a file may hold
-//! anything, control codes of the terminal included.
+//! A [`ManifestProblem`] is one error at one position. A [`Rejection`] is a file with all its
+//! errors: formatted as text with the lines in question, or as [`Diagnostic`]s for programs. Names
+//! and values from the file are escaped and truncated before they are shown, because a file may
+//! contain anything, including terminal control codes.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
 use super::tree::ByteRange;
 
-/// How many problems are reported; the rest is counted.
+/// The most problems that are reported; the rest is counted.
 const REPORTED_MAX: usize = 50;
-/// Longer lines are not shown: nobody could read them, and a file may be one line of a megabyte.
+/// The longest line that is shown, in bytes: a file may be one line of a megabyte.
 const SNIPPET_BYTES_MAX: usize = 10_000;
-/// How many lines are shown before and after the one in question.
+/// The number of lines shown before and after the one in question.
 const CONTEXT_LINES: usize = 1;
 
-/// One fault at one place.
+/// One error at one position.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ManifestProblem {
     pub(super) code: &'static str,
@@ -27,24 +27,24 @@ pub(super) struct ManifestProblem {
 }
 
 impl ManifestProblem {
-    /// A fault at a place.
+    /// A problem at a position.
     pub(super) fn new(code: &'static str, place: ByteRange, message: impl Into<String>) -> ManifestProblem {
         ManifestProblem { code, place: Some(place), message: message.into(), help: String::new() }
     }
 
-    /// A fault of the file as a whole.
+    /// A problem of the file as a whole.
     pub(super) fn whole(code: &'static str, message: impl Into<String>) -> ManifestProblem {
         ManifestProblem { code, place: None, message: message.into(), help: String::new() }
     }
 
-    /// What to do about it.
+    /// Adds what to do about it.
     pub(super) fn help(mut self, help: impl Into<String>) -> ManifestProblem {
         self.help = help.into();
         self
     }
 }
 
-/// A text out of the file, fit to be shown: in backticks, escaped, cut.
+/// A text from the file for a message: in backticks, escaped, truncated.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 40;
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -52,8 +52,8 @@ pub(super) fn quoted(text: &str) -> String {
     format!("`{}{more}`", shown.replace("\\'", "'").replace("\\\"", "\""))
 }
 
-/// A text without control codes, which could move the cursor or worse. Every character keeps its
-/// length in bytes, so that places stay right.
+/// A text without control codes, which could affect the terminal. Every character keeps its length
+/// in bytes, so that positions stay correct.
 fn harmless(text: &str) -> String {
     let replace = |c: char| match c {
         '\n' | '\t' => c,
@@ -65,16 +65,16 @@ fn harmless(text: &str) -> String {
     text.chars().map(replace).collect()
 }
 
-/// A problem as a machine reads it.
+/// A problem for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// The file, as it was named by the caller.
+    /// The file, as the caller named it.
     pub file: String,
-    /// The line, counted from 1; 0 if the problem is the file as a whole.
+    /// The line, from 1; 0 if the problem is the file as a whole.
     pub line: usize,
-    /// The column in characters, counted from 1; 0 if the problem is the file as a whole.
+    /// The column in characters, from 1; 0 if the problem is the file as a whole.
     pub column: usize,
-    /// What kind of problem it is; stable.
+    /// The kind of problem; stable.
     pub code: &'static str,
     /// What is wrong.
     pub message: String,
@@ -82,7 +82,7 @@ pub struct Diagnostic {
     pub help: String,
 }
 
-/// The texts of a manifest and of what it includes, end to end.
+/// The texts of a manifest and of its included files, concatenated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
     all: String,
@@ -90,14 +90,14 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Only the manifest itself.
+    /// The text of the manifest alone.
     pub(super) fn of(file: &str, text: &str) -> Texts {
         let mut texts = Texts::default();
         texts.add(file, text);
         texts
     }
 
-    /// Adds a file; the byte at which it begins.
+    /// Adds a file; returns the offset of its first byte.
     pub(super) fn add(&mut self, file: &str, text: &str) -> usize {
         let start = self.all.len();
         self.all.push_str(&harmless(text));
@@ -105,7 +105,7 @@ impl Texts {
         start
     }
 
-    /// Hides what should not have been written there, from this report and from the log it ends in.
+    /// Hides a secret that does not belong into the manifest from the report.
     fn mask(&mut self, place: &ByteRange) {
         let place = floor(&self.all, place.start)..floor(&self.all, place.end.min(self.all.len()));
         if place.start < place.end {
@@ -113,10 +113,10 @@ impl Texts {
         }
     }
 
-    /// The file and text that a place lies in, and the place within it.
+    /// The file and text that contain a position, and the position within it.
     fn find(&self, place: &ByteRange) -> (&str, &str, ByteRange) {
         let within = |range: &ByteRange| range.start <= place.start && place.start <= range.end;
-        // The last one: an empty file ends where it begins.
+        // Search from the last: an empty file ends where it begins.
         let found = self.files.iter().rev().find(|(_, range)| within(range)).or(self.files.first());
         let Some((file, range)) = found else { return ("", "", 0..0) };
         let text = self.all.get(range.clone()).unwrap_or_default();
@@ -124,21 +124,22 @@ impl Texts {
     }
 }
 
-/// A manifest that was refused, with all that is wrong with it.
+/// A rejected manifest with all its problems.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     texts: Texts,
     problems: Vec<ManifestProblem>,
+    /// The number of problems beyond the reported ones.
     unreported: usize,
 }
 
 impl Rejection {
-    /// The rejection of a file; the problems are put in the order of the file.
+    /// The rejection of a file; the problems are sorted by position.
     pub(super) fn new(file: &str, source: &str, problems: Vec<ManifestProblem>) -> Rejection {
         Rejection::of(Texts::of(file, source), problems)
     }
 
-    /// The rejection of a file and what it includes.
+    /// The rejection of a file and its included files.
     pub(super) fn of(mut texts: Texts, mut problems: Vec<ManifestProblem>) -> Rejection {
         for problem in &mut problems {
             problem.message = harmless(&problem.message);
@@ -152,13 +153,13 @@ impl Rejection {
         Rejection { texts, problems, unreported }
     }
 
-    /// How many problems there are.
+    /// The number of problems.
     #[must_use]
     pub fn count(&self) -> usize {
         self.problems.len() + self.unreported
     }
 
-    /// The problems, for machines; of a great many only the first.
+    /// The problems for programs, up to a limit.
     pub fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.problems.iter().map(|problem| {
             let (file, text, place) = self.texts.find(problem.place.as_ref().unwrap_or(&(0..0)));
@@ -174,7 +175,7 @@ impl Rejection {
         })
     }
 
-    /// The problems as text, each with the lines in question; of a great many only the first.
+    /// The problems as text, each with the lines in question, up to a limit.
     #[must_use]
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
@@ -218,14 +219,15 @@ impl Rejection {
     }
 }
 
-/// A part of the source: the lines round a place.
+/// A part of the source: the lines around a position.
 struct Window<'a> {
     text: &'a str,
+    /// The number of its first line, from 1.
     line: usize,
     place: ByteRange,
 }
 
-/// The lines round a place. The renderer shortens lines that are too wide.
+/// The lines around a position. The renderer shortens lines that are too wide.
 fn window<'a>(source: &'a str, place: &ByteRange) -> Window<'a> {
     let mut start = line_start(source, place.start);
     for _ in 0..CONTEXT_LINES {
@@ -240,14 +242,14 @@ fn window<'a>(source: &'a str, place: &ByteRange) -> Window<'a> {
     Window { text, line, place: place.start - start..place.end.min(end) - start }
 }
 
-/// The place moved into the source, onto borders of characters, and kept within one line.
+/// Clamps a position to the source, to character boundaries and to one line.
 fn fit(source: &str, place: &ByteRange) -> ByteRange {
     let start = floor(source, place.start.min(source.len()));
     let end = floor(source, place.end.clamp(start, source.len()));
     start..end.min(line_end(source, start))
 }
 
-/// The nearest border of a character at or before `at`.
+/// The nearest character boundary at or before `at`.
 fn floor(source: &str, at: usize) -> usize {
     source.floor_char_boundary(at)
 }
@@ -260,7 +262,7 @@ fn line_end(source: &str, at: usize) -> usize {
     source.get(at..).and_then(|after| after.find('\n')).map_or(source.len(), |newline| at + newline)
 }
 
-/// Line and column of a byte, both counted from 1, the column in characters.
+/// Line and column of a byte, both from 1, the column in characters.
 fn position(source: &str, at: usize) -> (usize, usize) {
     let before = source.get(..at).unwrap_or_default();
     let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;

@@ -1,7 +1,7 @@
-//! What one key says about another: the rules a schema cannot express.
+//! Conditions between keys that a schema cannot express.
 //!
-//! They look at whatever the checker let through, with the defaults of the schema for the rest,
-//! so that a contradiction is reported beside the other faults and not after them.
+//! They examine what the checker accepted, with the defaults of the schema for the rest, so that a
+//! contradiction is reported together with the other errors.
 
 use serde_json::Value as Json;
 
@@ -21,7 +21,7 @@ pub(super) fn check(json: &Json, schema: &Json, root: &YamlNode, problems: &mut 
     }
 }
 
-/// The lists of statuses.
+/// The keys of the status lists.
 const RETRYABLE: &str = "retryable_status_codes";
 const TERMINAL: &str = "terminal_status_codes";
 
@@ -31,7 +31,7 @@ fn codes(json: &Json, key: &str) -> Vec<i64> {
     list.into_iter().flatten().filter_map(Json::as_i64).collect()
 }
 
-/// The place of a status in a list.
+/// The position of a status in a list.
 fn place_of(root: &YamlNode, key: &str, code: i64) -> ByteRange {
     let list = root.at(&["pipeline", "retry_policy", key]);
     list.map_or(ByteRange::default(), |list| list.place_of(i128::from(code)))
@@ -49,7 +49,7 @@ fn code_in_both(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem
     }
 }
 
-/// A success is neither retried nor terminal; to list one would have no effect.
+/// A success is neither retryable nor terminal; listing one would have no effect.
 fn success(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     for key in [RETRYABLE, TERMINAL] {
         for code in codes(json, key).into_iter().filter(|code| (200..300).contains(code)) {
@@ -61,7 +61,7 @@ fn success(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     }
 }
 
-/// A first value cannot exceed the largest.
+/// The first value must not exceed the second.
 fn order(
     json: &Json,
     schema: &Json,
@@ -76,7 +76,7 @@ fn order(
         schema.pointer(&property).and_then(Json::as_f64)
     };
     let node = |key| root.at(&["pipeline", section, key]);
-    // A value that was refused says nothing; only one that is absent means the default.
+    // A rejected value is unknown; only an absent one means the default.
     let value = |key| if node(key).is_some() { given(key) } else { default(key) };
     let (Some(low), Some(high)) = (value(first), value(largest)) else { return };
     if low <= high {

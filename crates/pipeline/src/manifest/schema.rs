@@ -1,9 +1,9 @@
 //! The JSON Schema of the manifest, derived from the types of [`form`](super::form).
 //!
-//! There are two of them. [`bare`] is what the types say, and what the checker enforces.
-//! [`published`] is what people and editors get: the same, with the twin of every `_seconds` key
-//! added (`deadline: 2m` beside `deadline_seconds: 120`). The checker knows twins as a rule, so
-//! that no type has to mention them.
+//! There are two. [`bare`] is derived from the types, and the checker enforces it. [`published`] is
+//! for people and editors: the same, with a twin for every `_seconds` key (`deadline: 2m` beside
+//! `deadline_seconds: 120`). The checker handles twins by a rule, so that no type has to mention
+//! them.
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 use super::duration;
 use super::form::Manifest;
 
-/// The ending of a key that holds a span of time in seconds.
+/// The suffix of a key with a duration in seconds.
 pub(super) const SECONDS: &str = "_seconds";
 
-/// The schema as the types say it, without references.
+/// The schema of the types, without references.
 pub(super) fn bare() -> &'static Value {
     static BARE: LazyLock<Value> = LazyLock::new(|| {
         let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
@@ -33,7 +33,7 @@ pub fn published() -> Value {
     schema
 }
 
-/// Adds to every object the human twins of its `_seconds` keys, and that only one may be given.
+/// Adds the twins of `_seconds` keys to every object, and that only one of both may be given.
 fn add_twins(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     if let Some(entries) = object.get_mut("additionalProperties") {
@@ -61,7 +61,7 @@ fn add_twins(schema: &mut Value) {
     }
 }
 
-/// Exactly one of the two spellings if the key is mandatory, else at most one.
+/// Exactly one of the two keys if it is mandatory, else at most one.
 fn rule(name: &str, twin: &str, mandatory: bool) -> Value {
     if mandatory {
         json!({ "oneOf": [{ "required": [name] }, { "required": [twin] }] })
@@ -70,7 +70,7 @@ fn rule(name: &str, twin: &str, mandatory: bool) -> Value {
     }
 }
 
-/// The property that takes the human duration.
+/// The property for the duration with a unit.
 fn twin_of(name: &str, property: Option<&Value>) -> Value {
     let mut twin = Map::new();
     twin.insert("description".to_owned(), format!("`{name}` as a human duration, such as `1m30s`.").into());

@@ -1,11 +1,11 @@
-//! YAML as a tree in which every key and value knows its place.
+//! YAML as a tree in which every key and value has its position.
 //!
-//! Why not deserialise straight into the types: serde stops at the first error, and a person who
-//! wrote five wrong keys should be told of five. So the text first becomes this tree, the tree is
-//! checked as a whole, and only a tree without problems becomes a manifest.
+//! Why not deserialize straight into the types: serde stops at the first error, and a user who
+//! wrote five wrong keys should be told of all five. So the text first becomes this tree, the tree
+//! is checked as a whole, and only a tree without problems becomes a manifest.
 //!
-//! Aliases and merge keys are resolved here. The budget bounds what a hostile file can cost:
-//! nodes are counted after aliases are expanded, so a bomb of nested aliases ends early.
+//! Aliases and merge keys are resolved here. The budget limits the cost of a hostile file: nodes
+//! are counted after aliases are expanded, so a bomb of nested aliases ends early.
 
 use core::fmt;
 use core::ops::Range;
@@ -16,29 +16,29 @@ use serde_saphyr::{Error, Location, Spanned};
 
 use super::problem::{ManifestProblem, quoted};
 
-/// The most nodes a manifest may have, with aliases expanded.
+/// The most nodes of a manifest, with aliases expanded.
 const NODES_MAX: usize = 10_000;
 /// The deepest nesting.
 const DEPTH_MAX: usize = 64;
 
-/// A range of bytes of the source.
+/// A byte range of the source.
 pub(super) type ByteRange = Range<usize>;
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug)]
 pub(super) struct YamlNode {
     pub(super) place: ByteRange,
     pub(super) value: YamlValue,
 }
 
-/// A key and its place.
+/// A key and its position.
 #[derive(Debug)]
 pub(super) struct YamlKey {
     pub(super) place: ByteRange,
     pub(super) name: String,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Debug)]
 pub(super) enum YamlValue {
     Null,
@@ -46,13 +46,14 @@ pub(super) enum YamlValue {
     Integer(i128),
     Float(f64),
     Text(String),
-    /// A text that is nothing but a variable of the environment: of whatever kind is wanted.
+    /// A string that is nothing but an environment variable: it takes the type required at its
+    /// position.
     Env(String),
     List(Vec<YamlNode>),
     Map(Vec<(YamlKey, YamlNode)>),
 }
 
-/// The tree of a text that holds one YAML document.
+/// Parses a text with one YAML document.
 pub(super) fn parse(text: &str) -> Result<YamlNode, ManifestProblem> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -71,7 +72,7 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, ManifestProblem> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(&error, text))
 }
 
-/// The node of `map` under `name`, or under the twin of `name` that takes a human duration.
+/// The value of `name` in `map`, or of its twin that takes a duration with a unit.
 fn child<'a>(map: &'a [(YamlKey, YamlNode)], name: &str) -> Option<&'a YamlNode> {
     let twin = name.strip_suffix("_seconds");
     map.iter().find(|(key, _)| key.name == name || Some(key.name.as_str()) == twin).map(|(_, node)| node)
@@ -86,17 +87,17 @@ impl YamlNode {
         })
     }
 
-    /// The entries of a map; none of anything else.
+    /// The entries of a map; empty for anything else.
     pub(super) fn entries(&self) -> &[(YamlKey, YamlNode)] {
         if let YamlValue::Map(map) = &self.value { map } else { &[] }
     }
 
-    /// The items of a list; none of anything else.
+    /// The items of a list; empty for anything else.
     pub(super) fn items(&self) -> &[YamlNode] {
         if let YamlValue::List(items) = &self.value { items } else { &[] }
     }
 
-    /// The text of a text.
+    /// The text of a string.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Text(text) | YamlValue::Env(text) => Some(text),
@@ -104,7 +105,7 @@ impl YamlNode {
         }
     }
 
-    /// Calls a function with every node, this one first.
+    /// Calls `visit` with every node, this one first.
     pub(super) fn each(&mut self, visit: &mut impl FnMut(&mut YamlNode)) {
         visit(self);
         match &mut self.value {
@@ -114,7 +115,7 @@ impl YamlNode {
         }
     }
 
-    /// Moves every place by so many bytes, for a text that stands behind others.
+    /// Moves every position by `by` bytes, for a text that follows others.
     pub(super) fn shift(&mut self, by: usize) {
         let moved = |place: &ByteRange| place.start + by..place.end + by;
         self.place = moved(&self.place);
@@ -130,7 +131,7 @@ impl YamlNode {
         }
     }
 
-    /// The place of a number in this list, or of the list.
+    /// The position of a number in this list, or of the list.
     pub(super) fn place_of(&self, number: i128) -> ByteRange {
         let items = if let YamlValue::List(items) = &self.value { items.as_slice() } else { &[] };
         let item = items.iter().find(|item| matches!(item.value, YamlValue::Integer(n) if n == number));
@@ -138,7 +139,7 @@ impl YamlNode {
     }
 }
 
-/// An error of the YAML parser in our words.
+/// An error of the YAML parser as a problem.
 fn explain(error: &Error, text: &str) -> ManifestProblem {
     let place = error.location().map_or(0..0, |location| place(&location, text));
     let (code, message, help) = match innermost(error) {
@@ -177,7 +178,7 @@ fn explain(error: &Error, text: &str) -> ManifestProblem {
     ManifestProblem::new(code, place, message).help(help)
 }
 
-/// The code, message and help for a fault of syntax.
+/// The code, message and help for a syntax error.
 fn syntax(message: &str) -> (&'static str, String, &'static str) {
     if message.contains("recursion limit") {
         let message = format!("values are nested too deeply: at most {DEPTH_MAX} levels");
@@ -189,7 +190,7 @@ fn syntax(message: &str) -> (&'static str, String, &'static str) {
     ("syntax", format!("invalid YAML: {message}"), "check the indentation, colons and quotes here")
 }
 
-/// The error that others were wrapped round.
+/// The innermost of nested errors.
 fn innermost(error: &Error) -> &Error {
     match error.without_snippet() {
         Error::AliasError { error, .. } => innermost(error),
@@ -197,12 +198,12 @@ fn innermost(error: &Error) -> &Error {
     }
 }
 
-/// A message of the parser without the place at its end, which we show better.
+/// A message of the parser without the position at its end.
 fn strip_place(message: &str) -> String {
     message.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// The bytes a location means.
+/// The byte range of a location.
 fn place(location: &Location, text: &str) -> ByteRange {
     let span = location.span();
     let offset = span.byte_offset().and_then(|offset| usize::try_from(offset).ok());
@@ -211,7 +212,7 @@ fn place(location: &Location, text: &str) -> ByteRange {
     start..start.saturating_add(len)
 }
 
-/// The byte at which a line and a column, both counted from 1, lie; the end if they lie outside.
+/// The byte offset of a line and a column, both from 1; the end if they are outside.
 fn offset_of(text: &str, line: u64, column: u64) -> usize {
     let line = usize::try_from(line).unwrap_or(usize::MAX).max(1);
     let column = usize::try_from(column).unwrap_or(usize::MAX).max(1);
@@ -220,8 +221,8 @@ fn offset_of(text: &str, line: u64, column: u64) -> usize {
     start + rest.char_indices().nth(column - 1).map_or(rest.trim_end().len(), |(at, _)| at)
 }
 
-/// The bytes a spanned value means. The text is not at hand, and not needed: the parser knows
-/// the bytes of everything it read from a string.
+/// The byte range of a spanned value. The parser records the offsets of everything it reads from a
+/// string.
 fn bytes(location: &Location) -> ByteRange {
     place(location, "")
 }

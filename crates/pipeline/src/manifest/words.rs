@@ -1,12 +1,12 @@
-//! What a schema wants and what a value is, in words.
+//! Describes what a schema requires and what a value is, for messages.
 
 use serde_json::Value as Json;
 
 use super::problem::quoted;
 use super::tree::YamlValue;
 
-/// What a schema wants: a JSON type, "choice" for a list of fixed values, "map" for keys of any
-/// name, or "scalar" for any single value.
+/// The kind of a schema: a JSON type, "choice" for a list of fixed values, "map" for arbitrary
+/// keys, or "scalar" for any scalar.
 pub(super) fn kind(schema: &Json) -> &str {
     if schema.get("type").is_some_and(Json::is_array) {
         return "scalar";
@@ -17,7 +17,7 @@ pub(super) fn kind(schema: &Json) -> &str {
     schema.get("type").and_then(Json::as_str).filter(|_| options(schema).is_none()).unwrap_or("choice")
 }
 
-/// The fixed texts among which a schema lets one choose, if that is what it does.
+/// The fixed strings of a choice.
 pub(super) fn options(schema: &Json) -> Option<Vec<&str>> {
     if let Some(Json::Array(texts)) = schema.get("enum") {
         return Some(texts.iter().filter_map(Json::as_str).collect());
@@ -29,10 +29,16 @@ pub(super) fn options(schema: &Json) -> Option<Vec<&str>> {
     Some(branches.iter().filter_map(options).flatten().collect())
 }
 
-/// Whether a schema also takes a plain `true` or `false` beside fixed texts.
+/// Whether a choice also accepts `true` or `false`.
 pub(super) fn takes_switch(schema: &Json) -> bool {
     let branches = schema.get("oneOf").or_else(|| schema.get("anyOf")).and_then(Json::as_array);
     branches.is_some_and(|branches| branches.iter().any(|branch| kind(branch) == "boolean"))
+}
+
+/// The mapping that a schema also takes beside fixed texts, if there is one.
+pub(super) fn mapping(schema: &Json) -> Option<&Json> {
+    let branches = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
+    branches.iter().find(|branch| kind(branch) == "object")
 }
 
 /// Whether a value is one of the choices.
@@ -55,7 +61,7 @@ pub(super) fn scalar(value: &YamlValue) -> Option<Json> {
     }
 }
 
-/// Any single value as JSON.
+/// Any scalar as JSON.
 pub(super) fn any_scalar(value: &YamlValue) -> Option<Json> {
     match value {
         YamlValue::Null => Some(Json::Null),
@@ -65,7 +71,7 @@ pub(super) fn any_scalar(value: &YamlValue) -> Option<Json> {
     }
 }
 
-/// What a schema wants, in words.
+/// A description of what a schema requires.
 pub(super) fn expected(schema: &Json) -> String {
     let noun = match kind(schema) {
         "object" | "map" => "a mapping (`key: value`)".to_owned(),
@@ -79,13 +85,15 @@ pub(super) fn expected(schema: &Json) -> String {
             let switch = if takes_switch(schema) { "`true`, `false` or " } else { "" };
             let names: Vec<_> =
                 options(schema).into_iter().flatten().map(|option| format!("`{option}`")).collect();
-            format!("{switch}one of {}", names.join(", "))
+            let keys = mapping(schema).and_then(|mapping| mapping.get("properties")?.as_object());
+            let keys = keys.into_iter().flatten().map(|(key, _)| format!(", or `{{ {key}: … }}`"));
+            format!("{switch}one of {}{}", names.join(", "), keys.collect::<String>())
         }
     };
     format!("{noun}{}", bounds(schema, |bound| bound.to_string()))
 }
 
-/// The bounds of a schema in words, with a space before them; `show` writes a bound.
+/// The bounds of a schema as text, with a space before them; `show` formats a bound.
 pub(super) fn bounds(schema: &Json, show: impl Fn(f64) -> String) -> String {
     let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
     let (min, max) = (bound("minimum"), bound("maximum").filter(|max| *max < f64::from(u32::MAX)));
@@ -104,7 +112,7 @@ pub(super) fn bounds(schema: &Json, show: impl Fn(f64) -> String) -> String {
     if words.is_empty() { String::new() } else { format!(" {}", words.join(" and ")) }
 }
 
-/// What a value is, in words.
+/// A description of a value.
 pub(super) fn found(value: &YamlValue) -> String {
     match value {
         YamlValue::Null => "nothing".to_owned(),
@@ -117,12 +125,12 @@ pub(super) fn found(value: &YamlValue) -> String {
     }
 }
 
-/// Whether a text would be a number without its quotes, where a number is wanted.
+/// Whether a string would be a number without its quotes, where a number is required.
 pub(super) fn numeric(text: &str, schema: &Json) -> bool {
     matches!(kind(schema), "integer" | "number") && text.trim().parse::<f64>().is_ok()
 }
 
-/// Whether a text is what YAML 1.1 took for true or false.
+/// Whether a string is a boolean in YAML 1.1.
 pub(super) fn yes_or_no(text: &str) -> bool {
     ["yes", "no", "on", "off", "y", "n", "true", "false"].contains(&text.to_ascii_lowercase().as_str())
 }

@@ -184,6 +184,10 @@ fn find(header: &[String], name: &str) -> Result<usize, String> {
     let exact = header.iter().position(|h| h == name);
     let loose = || header.iter().position(|h| h.eq_ignore_ascii_case(name));
     exact.or_else(loose).ok_or_else(|| {
+        if header.first().is_some_and(|first| first.trim_start().starts_with(['{', '['])) {
+            return "this is JSON, not CSV; convert it first, for example `tidegate convert in.geojsonl in.csv`"
+                .to_owned();
+        }
         let hint = match nearest(name, header.iter().map(String::as_str)) {
             Some(h) => format!("did you mean {h:?}?"),
             None => format!("expected one of {}", header.join(", ")),

@@ -1,13 +1,13 @@
-//! Whether a run continues an unfinished one or starts anew, and whether the sink is still the one
-//! that the unfinished run wrote to.
+//! Decides whether a run continues an unfinished one or starts anew, and whether the sink is still
+//! the one that the unfinished run wrote to.
 //!
-//! `--resume` serves for ever in one line of cron: it continues what is unfinished, starts a new run
-//! if nothing is, and starts a new one where the source or the manifest has changed since, because
-//! a position in another source means nothing. Only records that are appended are not started over:
-//! what the unfinished run wrote would be there twice.
+//! One cron line with `--resume` always works: it continues an unfinished run, and starts a new one
+//! if there is none or if the source or the manifest has changed, because a position in another
+//! source is meaningless. The exception is a sink that appends: starting over would duplicate what
+//! the unfinished run wrote, so it is refused.
 //!
-//! A sink that lost what the unfinished run wrote is refused. To go on behind the gap would end in
-//! "done" with rows missing.
+//! A sink that lost what the unfinished run wrote is refused too. Continuing after the gap would
+//! end as "done" with rows missing.
 
 use super::landing::check_rows;
 use super::lifecycle::{Last, RunEntry, Unfinished};
@@ -17,20 +17,20 @@ use crate::manifest::WriteMode;
 use crate::sink::{Saved, Standing};
 use tidegate_core::time::calendar::rfc3339;
 
-/// What to do.
+/// The decision.
 pub(super) enum Begin {
-    /// Start a new run, and why where `--resume` asked for the other.
+    /// Start a new run; with `--resume`, the reason.
     New(String),
-    /// Continue this one.
+    /// Continue this run.
     Continue(Box<Unfinished>),
 }
 
-/// When a run of the state directory began, for people.
+/// The start time of a run, for people.
 fn when(entry: &RunEntry) -> String {
     rfc3339(entry.began_ms)
 }
 
-/// Decides by what is written down.
+/// Decides from the recorded state.
 pub(super) fn decide(
     last: Last,
     resume: bool,
@@ -55,7 +55,7 @@ pub(super) fn decide(
         .map(Begin::New)
 }
 
-/// Decides once the source was looked at: why a new run is to be started, if it is.
+/// Decides after the source was opened: the reason to start a new run, if there is one.
 pub(super) fn same_source(
     entry: &RunEntry,
     committed: u64,
@@ -85,15 +85,15 @@ fn appended(entry: &RunEntry, instead: &str) -> RunError {
     ))
 }
 
-/// What the sink says about the run that is to be continued.
+/// The state of the run to continue, according to the sink.
 pub(super) enum SinkProgress {
-    /// Its last checkpoint.
+    /// The sink has this checkpoint.
     Checkpoint(Box<RunCheckpoint>),
-    /// Nothing of it, and it has committed nothing.
+    /// The sink has nothing of the run, and the run has committed nothing.
     Nothing,
 }
 
-/// The run cannot go on with what is there.
+/// The error of a run that cannot be continued with this sink.
 pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     RunError::Broken(format!(
         "run {} cannot be resumed: {what}. `tidegate run` without --resume reads the source from the beginning",
@@ -101,16 +101,16 @@ pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     ))
 }
 
-/// What a run knows of its own commits.
+/// The commits that a run has recorded.
 #[derive(Clone, Copy)]
 pub(super) struct Commits {
-    /// Batches that are committed, as the state directory says.
+    /// The number of committed batches, according to the state directory.
     pub(super) batches: u64,
-    /// The sink keeps a checkpoint with each batch.
+    /// Whether the sink stores a checkpoint with each batch.
     pub(super) keeps: bool,
 }
 
-/// Holds what the sink has against what the run has committed.
+/// Compares the sink with what the run has committed.
 pub(super) fn find(
     entry: &RunEntry,
     Commits { batches: committed, keeps }: Commits,
@@ -124,7 +124,7 @@ pub(super) fn find(
         None => None,
     };
     let Some(known) = known.filter(|known| known.run == entry.run) else {
-        // A sink that shows a run at its end only holds all of it or nothing.
+        // A sink that becomes visible only at the end holds all of a run or nothing.
         if committed == 0 || !keeps {
             return Ok(SinkProgress::Nothing);
         }
@@ -166,7 +166,7 @@ pub(super) fn find(
     Ok(SinkProgress::Checkpoint(Box::new(known)))
 }
 
-/// Whether a sink that appends holds an unfinished run that the state directory does not know.
+/// Checks whether an appending sink holds an unfinished run that the state directory does not know.
 pub(super) fn stray(saved: Option<&Saved>) -> Result<(), RunError> {
     let Some(found) = saved.and_then(|saved| serde_json::from_str::<RunCheckpoint>(&saved.checkpoint).ok())
     else {

@@ -1,4 +1,4 @@
-//! From a manifest to parts that are ready to run.
+//! Builds the parts of a pipeline from a manifest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
 use tidegate_geo::crs::Grids;
+use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
@@ -28,13 +29,13 @@ use crate::traffic::Traffic;
 
 /// A step with its name in the manifest.
 pub struct Named {
-    /// `steps[1] coerce`.
+    /// Its label, such as `steps[1] coerce`.
     pub label: String,
-    /// What reaches it.
+    /// The records that reach it.
     pub before: Flow,
-    /// What it does.
+    /// The step.
     pub step: Box<dyn Step>,
-    /// The system of the records that reach it, if it is known.
+    /// The coordinate reference system of the records that reach it, if known.
     pub crs: Option<Crs>,
 }
 
@@ -42,44 +43,46 @@ pub struct Named {
 pub struct PipelineParts {
     /// The name of the pipeline.
     pub id: String,
-    /// Which source, steps and sink: a checkpoint of others is refused.
+    /// The fingerprint of source, steps and sink: a checkpoint with another one is refused.
     pub fingerprint: String,
-    /// Where records come from.
+    /// The source.
     pub source: Box<dyn Source>,
-    /// The same, for people.
+    /// The source, for people.
     pub from: String,
-    /// What is known of the records as they come.
+    /// The records before the first step.
     pub start: Flow,
-    /// What happens to them.
+    /// The steps.
     pub steps: Vec<Named>,
-    /// What must hold.
+    /// The gates.
     pub gates: Gates,
-    /// Where they go.
+    /// The sink.
     pub sink: Spec,
-    /// What is known of them at the end.
+    /// The records after the last step.
     pub flow: Flow,
-    /// What source, steps and sink send.
+    /// The calls of source, steps and sink.
     pub traffic: Traffic,
-    /// Which steps ask services.
+    /// The labels of the steps that call services.
     pub remote: Vec<String>,
-    /// Where a file was fetched to that only had to be looked at.
+    /// The temporary directory of a file that was fetched only to be examined.
     _scratch: Option<Scratch>,
 }
 
-/// From what a run starts.
+/// What a run starts from.
 pub(super) enum Start<'a> {
-    /// From nothing.
+    /// A new run.
     New,
-    /// From where an earlier run stopped, with what it knew of the source.
+    /// The position of an earlier run, with its description of the source.
     Resumed(Option<&'a Described>),
-    /// From letters, without a source.
+    /// A new run that reads only changes, with the last run's description of the source.
+    Changes(Option<&'a Described>),
+    /// Letters, without a source.
     Replay(&'a Described),
 }
 
-/// Opens a source that is on this machine, or a table.
+/// Opens a source that is a local file or a table.
 ///
 /// # Errors
-/// Why it cannot be read, in a sentence.
+/// The reason why it cannot be read.
 fn open_source(
     form: &manifest::SourceSpec,
     folder: &Path,
@@ -88,7 +91,9 @@ fn open_source(
     let rows = form.batch_size as usize;
     let tolerance = service::tolerance(form)?;
     if let Some(Fetched { path, stamp, told, features: Some(features), extent }) = fetched {
-        let source = FileSource::open(path, None, rows)?.stamped(stamp.clone()).brought(told.clone());
+        let source = FileSource::open(path, ReadOptions { batch_rows_max: rows, ..ReadOptions::default() })?
+            .stamped(stamp.clone())
+            .brought(told.clone());
         let source = source.declared_at(*extent);
         let found = source.layer().records;
         if found != Some(*features) {
@@ -106,7 +111,14 @@ fn open_source(
             if let Some(csv) = &form.csv {
                 return Ok(Box::new(RowSource::open(&path, csv, rows)?));
             }
-            let source = FileSource::open(&path, form.layer.clone(), rows)?;
+            let options = ReadOptions {
+                format: form.format.map(manifest::InputFormat::format),
+                layer: form.layer.clone(),
+                crs: named(form)?,
+                batch_rows_max: rows,
+                ..ReadOptions::default()
+            };
+            let source = FileSource::open(&path, options)?;
             let stamp = fetched.and_then(|fetched| fetched.stamp.clone());
             let told = fetched.and_then(|fetched| fetched.told.clone());
             Ok(Box::new(source.tolerating(tolerance).stamped(stamp).brought(told)))
@@ -114,12 +126,14 @@ fn open_source(
         #[cfg(not(feature = "postgres"))]
         (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
         #[cfg(feature = "postgres")]
-        (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows, tolerance)?)),
+        (None, Some(table)) => {
+            Ok(Box::new(TableSource::open(table, rows, (tolerance, form.since.as_ref()))?))
+        }
         (None, None) => Err("`source` has none of `file`, `postgis`, `service`".into()),
     }
 }
 
-/// Where records come from, for people.
+/// A description of the source, for people.
 fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> String {
     match (&form.file, &form.postgis, &form.service) {
         (Some(file), _, _) if file.contains("://") => file.clone(),
@@ -134,20 +148,20 @@ fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> 
     }
 }
 
-/// Opens the source of a manifest alone, to look at it.
+/// Opens only the source of a manifest, to examine it.
 ///
 /// # Errors
-/// Why it cannot be read, in a sentence.
+/// The reason why it cannot be read.
 pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
     let Some(from) = &manifest.pipeline.source else { return Err(String::from("no source").into()) };
     let context = RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None) };
     open(manifest, from, SourceFiles { folder, fetched: None }, &context, &Start::New)
 }
 
-/// Builds the parts of a pipeline. Nothing is written.
+/// Builds the parts of a pipeline. Writes nothing.
 ///
 /// # Errors
-/// Why it cannot work, in a sentence.
+/// The reason why it cannot work.
 pub fn build(
     manifest: &Manifest,
     folder: &Path,
@@ -159,51 +173,51 @@ pub fn build(
     build_from(manifest, folders, RunContext { stop, traffic }, &Start::New)
 }
 
-/// The name of a step as a stage, in rejects and letters.
+/// The label of a step, as the stage in rejects and letters.
 pub(super) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
     format!("steps[{at}] {}", form.name())
 }
 
-/// Where a run finds its files and leaves them.
+/// The directories of a run.
 pub(super) struct Folders<'a> {
-    /// Relative paths of the manifest start here.
+    /// The directory that paths in the manifest are relative to.
     pub(super) manifest: &'a Path,
-    /// The state of the pipeline.
+    /// The state directory of the pipeline.
     pub(super) state: Option<PathBuf>,
-    /// The response cache, which all pipelines of a state directory share.
+    /// The response cache, shared by all pipelines of a state directory.
     pub(super) answers: Option<PathBuf>,
-    /// The number of the run, under which failures are cached; 0 caches none.
+    /// The number of the run, under which failures are cached; with 0 failures are not cached.
     pub(super) run: u64,
 }
 
-/// What all that a run asks shares: when to stop, and the connections.
+/// What all parts of a run share: the stop flag and the connections.
 #[derive(Clone)]
 pub(super) struct RunContext {
-    /// Set when a person stops the run.
+    /// Set when the run is to stop.
     pub(super) stop: Arc<AtomicBool>,
     /// The runtime and the lanes.
     pub(super) traffic: Traffic,
 }
 
-/// Where the file of a source is.
+/// The files of a source.
 #[derive(Clone, Copy)]
 struct SourceFiles<'a> {
-    /// Relative paths of the manifest start here.
+    /// The directory that paths in the manifest are relative to.
     folder: &'a Path,
-    /// What was fetched or spooled, if the source is elsewhere.
+    /// The downloaded or spooled file, if the source is remote.
     fetched: Option<&'a Fetched>,
 }
 
-/// The number of a run of this id.
+/// The number of the run with this id.
 pub(super) fn run_number(id: &str) -> u64 {
     let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
     hash.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// Builds the parts of a pipeline on what is known already.
+/// Builds the parts of a pipeline from what is known already.
 ///
 /// # Errors
-/// Why it cannot work, in a sentence.
+/// The reason why it cannot work.
 pub(super) fn build_from(
     manifest: &Manifest,
     Folders { manifest: folder, state: cache, answers, run }: Folders<'_>,
@@ -229,7 +243,9 @@ pub(super) fn build_from(
         (Some(address), _) if is_remote(address) => {
             Some(fetch(manifest, from, address, &dir, resume, &context).map_err(of_source)?)
         }
-        // Whoever only looks takes the first page.
+        // The fields of changes are known from the last run.
+        (None, Some(_)) if reads_changes(from) => None,
+        // To examine a source, the first page is enough.
         (None, Some(name)) if from.spool && cache.is_some() => {
             let make = job(manifest, from, name, &context.traffic);
             Some(spool(&make, &dir, resume, &context).map_err(of_source)?)
@@ -239,7 +255,9 @@ pub(super) fn build_from(
     let files = SourceFiles { folder, fetched: fetched.as_ref() };
     let source = match begin {
         Start::Replay(described) => Box::new(ReplaySource::new(described)?),
-        Start::New | Start::Resumed(_) => open(manifest, from, files, &context, begin).map_err(of_source)?,
+        Start::New | Start::Resumed(_) | Start::Changes(_) => {
+            open(manifest, from, files, &context, begin).map_err(of_source)?
+        }
     };
     let RunContext { stop, traffic } = context;
     let services = Services::new(manifest, answers, stop, traffic.clone(), run);
@@ -285,10 +303,10 @@ pub(super) fn build_from(
     })
 }
 
-/// The grids of a manifest.
+/// The datum shift grids of a manifest.
 ///
 /// # Errors
-/// If a folder is not there: what was asked for and is not used would be a silent loss of accuracy.
+/// When a directory does not exist: ignoring it would silently reduce accuracy.
 pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grids, String> {
     let folders: Vec<PathBuf> = pipeline.grids.iter().map(|name| step::path(folder, name)).collect();
     match folders.iter().find(|path| !path.is_dir()) {
@@ -297,7 +315,7 @@ pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grid
     }
 }
 
-/// Opens the source of a manifest, wherever it is.
+/// Opens the source of a manifest, local or remote.
 fn open(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
@@ -310,30 +328,49 @@ fn open(
         return Ok(open_source(from, folder, fetched)?);
     };
     let described = match begin {
-        Start::Resumed(described) => *described,
+        Start::Resumed(described) | Start::Changes(described) => *described,
         Start::New | Start::Replay(_) => None,
     };
     let make = job(manifest, from, name, traffic);
-    Ok(Box::new(Paged::new(make, described, stop.clone(), traffic)?))
+    Ok(Box::new(Paged::new(make, (described, reads_changes(from)), stop.clone(), traffic)?))
 }
 
-/// How the layer of a service is opened, as often as it has to be.
+/// Whether only changes are read.
+fn reads_changes(from: &manifest::SourceSpec) -> bool {
+    from.since.as_ref().is_some_and(|since| since.from.is_some())
+}
+
+/// Opens the layer of a service; can be called more than once.
 fn job(manifest: &Manifest, from: &manifest::SourceSpec, name: &str, traffic: &Traffic) -> Make {
     let (manifest, form, name) = (manifest.clone(), from.clone(), name.to_owned());
     let traffic = traffic.clone();
     Box::new(move || service::job(&manifest, &form, &name, &traffic))
 }
 
-/// What is known of the records before the first step.
+/// The system that the manifest names for a source that declares none.
+fn named(form: &manifest::SourceSpec) -> Result<Option<Crs>, String> {
+    form.crs.as_deref().map(step::crs).transpose().map_err(|e| format!("source.crs: {e}"))
+}
+
+/// The records before the first step.
 fn start(form: &manifest::SourceSpec, source: &dyn Source) -> Result<Flow, String> {
     let layer = source.layer();
-    let named = form.crs.as_deref().map(step::crs).transpose().map_err(|e| format!("source.crs: {e}"))?;
-    let mut flow = Flow::new(layer.schema.clone(), layer.crs.clone().or(named));
+    let crs = match (&layer.crs, named(form)?) {
+        (Some(said), Some(named)) if *said != named && !(said.is_wgs84() && named.is_wgs84()) => {
+            return Err(format!(
+                "the source says that it is in {said}, and `source.crs` says {named}; remove `source.crs`, or \
+                 add a step `set_crs` if the source is wrong"
+            ));
+        }
+        (Some(said), _) => Some(said.clone()),
+        (None, named) => named,
+    };
+    let mut flow = Flow::new(layer.schema.clone(), crs);
     flow.multi = source.shape().map(Shape::multi);
     Ok(flow)
 }
 
-/// Takes all records through the steps so far, for a step that has to look at them first. `None`
+/// Reads all records through the preceding steps, for a step that has to examine them first. `None`
 /// if the source or one of those steps is a service.
 fn first_pass(
     from: &manifest::SourceSpec,
@@ -374,9 +411,9 @@ fn first_pass(
     })())
 }
 
-/// Of what a checkpoint is: the source, the steps and the sink, but not the policies and gates,
-/// which may change between a halt and its resume. How patient and how tolerant a run is with its
-/// source are policies too.
+/// The fingerprint of a pipeline: source, steps and sink, but not policies and gates, which may
+/// change between a halt and its resume. The patience with the source and the tolerance of its
+/// counts are policies too.
 pub(super) fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
     let mut source = pipeline.source.clone();

@@ -1,4 +1,4 @@
-//! What became of the records, and whether that is all of them.
+//! Counts the outcomes of records, and whether they add up.
 
 use std::collections::BTreeMap;
 
@@ -7,60 +7,63 @@ use serde::{Deserialize, Serialize};
 use crate::sink::RowCounts;
 use crate::step::{Aside, Reject};
 
-/// What became of the records of a run, over all its resumes.
+/// The outcomes of the records of a run, over all its resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordCounts {
     /// Records read from the source.
     pub read: u64,
-    /// Records that came into being beyond those, because lists were exploded.
+    /// Records created beyond those read, by exploding lists.
     pub added: u64,
-    /// New in the sink.
+    /// Records new in the sink.
     pub inserted: u64,
-    /// Changed in the sink.
+    /// Records changed in the sink.
     pub updated: u64,
-    /// In the sink already, exactly so.
+    /// Records that were in the sink already, unchanged.
     pub unchanged: u64,
-    /// Let go by a filter or a clip.
+    /// Rows deleted, marked or ended because the source no longer has their records. They are no
+    /// records of the run.
+    pub deleted: u64,
+    /// Records removed by a filter or a clip.
     pub filtered: u64,
-    /// Repeats of another.
+    /// Duplicates of another record.
     pub deduped: u64,
-    /// Given up, by code.
+    /// Records rejected, by code.
     pub rejected: BTreeMap<String, u64>,
-    /// Of the written, how many a service or a lookup had nothing for.
+    /// Of the written records, those without a match at a service or lookup.
     pub no_match: u64,
-    /// Of the written, how many failed at a step that keeps such records.
+    /// Of the written records, those that failed at a step with `on_failure: keep`.
     pub failed: u64,
-    /// Of the written, how many geometries were repaired.
+    /// Of the written records, those whose geometry was repaired.
     pub repaired: u64,
 }
 
 impl RecordCounts {
-    /// In the sink now.
+    /// The number of records in the sink.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.inserted + self.updated + self.unchanged
     }
 
-    /// Given up.
+    /// The number of rejected records.
     #[must_use]
     pub fn dead(&self) -> u64 {
         self.rejected.values().sum()
     }
 
-    /// Rejected, or written as failed: what a person has to look at.
+    /// The number of records rejected, or written as failed.
     #[must_use]
     pub fn unsuccessful(&self) -> u64 {
         self.dead() + self.failed
     }
 
-    /// Whether every record has exactly one end.
+    /// Whether every record has exactly one outcome.
     #[must_use]
     pub fn balanced(&self) -> bool {
         self.read + self.added == self.written() + self.dead() + self.filtered + self.deduped
     }
 
-    /// Adds what became of a batch.
+    /// Adds the outcomes of a batch.
     pub(super) fn add(&mut self, delta: &RecordCounts) {
         self.read += delta.read;
         self.added += delta.added;

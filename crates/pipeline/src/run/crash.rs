@@ -1,11 +1,11 @@
-//! Points at which a test can kill or hold a run, in builds with debug assertions only.
+//! Points at which a test can kill or pause a run, in builds with debug assertions only.
 //!
-//! `TIDEGATE_CRASH=put:3` ends the process without a word when the third batch has been put and not
-//! committed. It is `abort` and not a panic: nothing is unwound, flushed or dropped, as with
-//! `kill -9`. `TIDEGATE_HOLD=put:3=/tmp/gate` makes the file `/tmp/gate.here` there and waits until
-//! there is a file `/tmp/gate`, so that a test decides who comes first.
+//! `TIDEGATE_CRASH=put:3` aborts the process after the third batch was put and before it is
+//! committed. It is `abort`, not a panic: nothing is unwound, flushed or dropped, as with `kill
+//! -9`. `TIDEGATE_HOLD=put:3=/tmp/gate` creates the file `/tmp/gate.here` and waits until the file
+//! `/tmp/gate` exists, so that a test controls the order of events.
 
-/// Ends or holds the process here if a test asked for it.
+/// Aborts or pauses the process here if a test asked for it.
 pub(super) fn point(name: &str, batch: u64) {
     #[cfg(debug_assertions)]
     {
@@ -16,7 +16,7 @@ pub(super) fn point(name: &str, batch: u64) {
         if let Ok(hold) = std::env::var("TIDEGATE_HOLD")
             && let Some((_, gate)) = hold.split_once('=').filter(|(at, _)| *at == here)
         {
-            // Without the file the test waits in vain, and says so.
+            // Without the file the test fails by its own timeout.
             let _ = std::fs::write(format!("{gate}.here"), b"");
             while !std::path::Path::new(gate).exists() {
                 std::thread::sleep(std::time::Duration::from_millis(2));

@@ -1,8 +1,8 @@
-//! A CSV file as the source of a run: rows of text under their header.
+//! A CSV file as a source: rows of text with a header.
 //!
-//! Why beside [`FileSource`](super::source::FileSource), which reads CSV too: that one looks for a
-//! geometry and for types. Whoever geocodes a table wants its cells back as they were, leading
-//! zeros and all, and every row, also one with a fault.
+//! Why not [`FileSource`](super::source::FileSource), which reads CSV too: it detects geometries
+//! and types. A geocoded table must keep its cells unchanged, leading zeros included, and every
+//! row, even a malformed one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::manifest::CsvRows;
 use crate::source::IdentifierHash;
 use crate::step::StepError;
 
-/// A page ends when it holds so much text.
+/// The largest text of a page, in bytes.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The delimiter of this name.
+/// Parses a delimiter.
 ///
 /// # Errors
-/// If it is none.
+/// When it is not one.
 pub fn csv_delimiter(text: &str) -> Result<u8, SetupError> {
     match text {
         "tab" | "\\t" | "\t" => Ok(b'\t'),
@@ -37,10 +37,10 @@ pub fn csv_delimiter(text: &str) -> Result<u8, SetupError> {
     }
 }
 
-/// The encoding of this name.
+/// Parses an encoding.
 ///
 /// # Errors
-/// If it is unknown, or one in which a delimiter is not one byte.
+/// When it is unknown, or a delimiter is not one byte in it.
 pub fn csv_encoding(text: &str) -> Result<&'static Encoding, SetupError> {
     match Encoding::for_label(text.as_bytes()) {
         Some(encoding) if encoding.is_ascii_compatible() => Ok(encoding),
@@ -69,15 +69,15 @@ fn open(path: &Path, options: &CsvOptions) -> Result<RowReader<File>, String> {
     RowReader::open(file, options).map_err(|e| at(e.to_string()))
 }
 
-/// The names of the columns of a CSV file.
+/// The column names of a CSV file.
 ///
 /// # Errors
-/// If it cannot be read, in a sentence.
+/// The reason why it cannot be read.
 pub fn csv_header(path: &Path, form: &CsvRows) -> Result<Vec<String>, SetupError> {
     Ok(open(path, &options(form)?)?.header().to_vec())
 }
 
-/// The fields of a header: columns without a name get one.
+/// The field names of a header: unnamed columns get a name.
 #[must_use]
 pub fn csv_fields(header: &[String]) -> Vec<String> {
     let mut fields: Vec<String> = Vec::with_capacity(header.len());
@@ -91,19 +91,20 @@ pub fn csv_fields(header: &[String]) -> Vec<String> {
     fields
 }
 
-/// A CSV file being read as rows of text.
+/// Reads a CSV file as rows of text.
 pub(super) struct RowSource {
     path: PathBuf,
     options: CsvOptions,
     reader: RowReader<File>,
     layer: Layer,
-    /// The columns of the file; the field for the fault of a row comes after them.
+    /// The number of columns in the file; the field for a row's fault comes after them.
     columns: usize,
     has_row_error: bool,
     /// Which columns must be readable.
     required: Vec<bool>,
+    /// The most rows on a page.
     page_rows_max: usize,
-    /// Rows before this one are passed over.
+    /// The number of rows to skip.
     from: u64,
     row: CsvRow,
     ended: bool,
@@ -113,7 +114,7 @@ impl RowSource {
     /// Opens a file and counts its rows.
     ///
     /// # Errors
-    /// Why it cannot be read, in a sentence.
+    /// The reason why it cannot be read.
     pub(super) fn open(path: &Path, form: &CsvRows, page_rows_max: usize) -> Result<RowSource, String> {
         if !path.exists() {
             return Err(format!("{}: no such file", path.display()));
@@ -137,9 +138,8 @@ impl RowSource {
             }
             schema.add(name, kind);
         }
-        let mut row = CsvRow::default();
         let (mut counted, mut records) = (open(path, &options)?, 0);
-        while counted.read(&mut row).map_err(|e| format!("{}: {e}", path.display()))? {
+        while counted.skip().map_err(|e| format!("{}: {e}", path.display()))? {
             records += 1;
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -147,19 +147,19 @@ impl RowSource {
             path: path.into(),
             options,
             reader,
-            // Rows have no geometry yet: whatever gives them one speaks degrees.
+            // Rows have no geometry yet; the step that adds one uses degrees.
             layer: Layer { name, schema: Arc::new(schema), crs: Some(Crs::wgs84()), records: Some(records) },
             columns,
             has_row_error: form.row_error.is_some(),
             required,
             page_rows_max,
             from: 0,
-            row,
+            row: CsvRow::default(),
             ended: false,
         })
     }
 
-    /// What is wrong with the row that was read, if that matters.
+    /// The fault of the current row, if a required column is affected.
     fn fault(&self) -> Option<String> {
         let problem = self.row.problem.as_ref()?;
         let column = problem.column();
@@ -275,7 +275,7 @@ mod tests {
         let faults = cells(&page, 3);
         assert_eq!(faults[0], "-", "the column is not asked for");
         assert!(faults[1].contains("2 cells"), "{faults:?}");
-        // From a position on, and back to it.
+        // Seeking forward to a position, and back.
         source.seek("2", Vec::new()).unwrap();
         let page = source.next().unwrap().unwrap();
         assert_eq!((cells(&page, 0), page.batch.record(0)), (vec!["03".to_owned()], 2));

@@ -1,7 +1,7 @@
-//! What a source said of itself when a run began.
+//! The description of a source when a run began.
 //!
-//! Steps, gates and sink are built on it, so a resumed run must be built on the same, and so must
-//! a replay, which has no source at all. A service may describe itself differently the next time.
+//! Steps, gates and sink are built from it, so a resumed run must use the same one, and so must a
+//! replay, which has no source. A service may describe itself differently the next time.
 
 use std::sync::Arc;
 
@@ -15,21 +15,22 @@ use crate::error::SetupError;
 use crate::source::IdentifierHash;
 use crate::step::StepError;
 
-/// A layer, as text.
+/// The description of a layer, in a serializable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
-    /// Of which source.
+    /// The stamp of the source.
     pub stamp: String,
     name: String,
     crs: Option<String>,
-    /// Names and kinds.
+    /// The names and types of the fields.
     fields: Vec<(String, String)>,
-    /// The one shape of all records.
+    /// The geometry type of all records, if it is one.
     shape: Option<String>,
-    /// The shape of the first records.
+    /// The geometry type of the first records.
     seems: Option<String>,
     has_z: bool,
     has_m: bool,
+    /// The declared number of records.
     records: Option<u64>,
 }
 
@@ -38,7 +39,7 @@ fn shape_of(name: Option<&String>) -> Option<Shape> {
 }
 
 impl Described {
-    /// What a source says now.
+    /// The current description of a source.
     #[must_use]
     pub fn of(source: &dyn Source) -> Described {
         let layer = source.layer();
@@ -56,10 +57,10 @@ impl Described {
         }
     }
 
-    /// The layer again.
+    /// Converts the description to a layer.
     ///
     /// # Errors
-    /// When it was written by another version that knew other words.
+    /// When another version wrote it in another form.
     pub fn layer(&self) -> Result<Layer, SetupError> {
         let mut schema = Schema::default();
         for (name, kind) in &self.fields {
@@ -76,14 +77,14 @@ impl Described {
         })
     }
 
-    /// The shape of the first records.
+    /// The geometry type of the first records.
     #[must_use]
     pub fn shape(&self) -> Option<Shape> {
         shape_of(self.seems.as_ref())
     }
 }
 
-/// A source that has told all it has to tell: for replays.
+/// A source without records, for replays.
 pub(super) struct ReplaySource {
     described: Described,
     layer: Layer,

@@ -1,5 +1,4 @@
-//! A run from its beginning to its end: its identity, what it starts from, its three threads, what
-//! it leaves.
+//! Drives a run: its identity, its starting point, its three threads and its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,80 +13,89 @@ use super::build::{Folders, Named, PipelineParts, RunContext, Start, build_from,
 use super::crash;
 use super::described::Described;
 use super::fetched;
-use super::landing::{Landing, check_rows};
+use super::landing::{Landing, Sync, check_rows};
 use super::letters::{self, DeadRejects};
 use super::lifecycle::{RunEntry, RunStatus, Started};
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{Began, End, RunError, RunReport};
+use super::since::{self, ReadScope};
 use super::source::{self, Source, Told};
 use super::state::{RunCheckpoint, StateDir};
 use super::trail::Trail;
 use super::transform::{PageRead, TransformEnd, transform};
 use crate::gate::Gates;
+use crate::gate::deletions::MAX_DELETED;
 use crate::lock::lock;
-use crate::manifest::{self, Manifest, Policy, WriteMode};
-use crate::sink::{Saved, Sink, SinkError, SinkTarget, Standing};
+use crate::manifest::{self, Manifest, Policy, SinceSpec, WriteMode, YamlScalar};
+use crate::sink::{self, ManagedColumns, RunTime, Saved, Sink, SinkError, SinkTarget, Spec, Standing};
+use crate::source::{ChangeMark, CountTolerance};
 use crate::telemetry::{Telemetry, Teller};
 use crate::traffic::Traffic;
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Relative paths of the manifest start here.
+    /// The directory that paths in the manifest are relative to.
     pub folder: PathBuf,
-    /// Where state is kept.
+    /// The state directory.
     pub state: PathBuf,
-    /// Continue the unfinished run, if there is one.
+    /// Whether to continue the unfinished run, if there is one.
     pub resume: bool,
-    /// All becomes visible at once, or nothing.
+    /// Whether everything becomes visible at once, or nothing.
     pub atomic: bool,
-    /// Ask for every record, however many a service refuses.
+    /// Whether to keep calling a service that refuses every record.
     pub keep_going: bool,
-    /// The manifest was made of the options of a command: those are what an error names.
+    /// Whether everything is read, although the source is read incrementally.
+    pub full: bool,
+    /// Whether the manifest was built from command-line options, which errors then refer to.
     pub from_options: bool,
 }
 
 impl RunOptions {
-    /// For a manifest that was made of the options of a command: its paths are those of the person
-    /// who typed them, and the output appears when it is whole.
+    /// The options for a manifest built from command-line options: its paths are relative to the
+    /// working directory, and the output appears when it is complete.
     #[must_use]
     pub fn of_preset(state: &Path, resume: bool, keep_going: bool) -> RunOptions {
         let (folder, state) = (PathBuf::new(), state.to_owned());
-        RunOptions { folder, state, resume, atomic: true, keep_going, from_options: true }
+        RunOptions { folder, state, resume, atomic: true, keep_going, full: false, from_options: true }
     }
 }
 
-/// A run as others see it while it goes on.
+/// The state of a running run, for observers.
 #[derive(Default)]
 pub struct RunWatch {
-    /// Records read, by this run and those it resumes.
+    /// The number of records read, including those of the resumed run.
     pub read: AtomicU64,
-    /// Records committed.
+    /// The number of records committed.
     pub written: AtomicU64,
-    /// Records given up.
+    /// The number of records rejected.
     pub dead: AtomicU64,
-    /// Records of committed batches, whatever became of them.
+    /// The number of records in committed batches, whatever their outcome.
     pub done: AtomicU64,
-    /// Of those, how many an earlier run did.
+    /// Of those, the number done before the resume.
     pub resumed: AtomicU64,
-    /// Which run it is, once that is decided and written down.
+    /// The identity of the run, once it is decided and recorded.
     pub run: OnceLock<Began>,
-    /// Reading has begun; before that the source is looked at.
+    /// Whether reading has begun; before that the source is examined.
     pub begun: AtomicBool,
-    /// Records in the source; 0 if that is unknown.
+    /// The number of records in the source; 0 if unknown.
     pub total: AtomicU64,
-    /// What a remote source has counted so far, also while it is kept before it is read.
+    /// The counts of a remote source, also while it is downloaded.
     pub source: Arc<Mutex<Option<Told>>>,
-    /// Set to stop: what is under way is committed.
+    /// The highest value that was read of the field of `since`.
+    pub highest: Mutex<Option<ChangeMark>>,
+    /// The number of records read that are older than what was asked for.
+    pub early: AtomicU64,
+    /// Set to stop: the current batches are committed.
     pub stop: Arc<AtomicBool>,
-    /// What is counted.
+    /// The metrics.
     pub telemetry: Arc<Telemetry>,
 }
 
 /// Runs a pipeline.
 ///
 /// # Errors
-/// When it cannot begin, or breaks off.
+/// When it cannot start, or is aborted.
 pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Result<RunReport, RunError> {
     let clock = Instant::now();
     let id = &manifest.pipeline.id;
@@ -105,17 +113,19 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
         .from_options(options.from_options)
         .telling(&watch.source);
     let before = last.status();
-    let setup = Setup { manifest, options, watch, state: &state, clock, before, traffic: traffic.clone() };
+    let described = last.layer();
+    let setup =
+        Setup { manifest, options, watch, state: &state, clock, before, described, traffic: traffic.clone() };
     let fingerprint = fingerprint(manifest);
     let begin = begin::decide(last, options.resume, &fingerprint, mode)?;
-    // Before the source, the sink or a service is touched.
+    // Recorded before the source, the sink or a service is used.
     let mut identity = Identity::new(begin, &state, id, &fingerprint).map_err(RunError::Broken)?;
     crash::point("started", 0);
     let mut trail = match Trail::open(manifest, &options.folder, &options.state, &state) {
         Ok(trail) => trail,
         Err(why) => return Err(identity.started.fail(RunError::Setup(why))),
     };
-    let (parts, rejects) = match setup.look(&identity) {
+    let (parts, rejects) = match setup.look(&mut identity) {
         Ok(found) => found,
         Err(why) => {
             let why = identity.started.fail(why);
@@ -127,7 +137,9 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
         Ok(None) => {}
         Ok(Some(why)) => {
             let begin = Begin::New(why);
+            let scope = identity.started.entry.scope.take();
             identity = Identity::new(begin, &state, id, &fingerprint).map_err(RunError::Broken)?;
+            identity.started.entry.scope = scope;
         }
         Err(why) => return Err(identity.started.fail(why)),
     }
@@ -144,16 +156,16 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     }
 }
 
-/// Which run this is.
+/// The identity of a run.
 struct Identity<'a> {
     began: Began,
     started: Started<'a>,
-    /// The last batch that an earlier attempt at this run committed.
+    /// The number of the last batch that an earlier attempt at this run committed.
     committed: u64,
 }
 
 impl<'a> Identity<'a> {
-    /// Writes it down.
+    /// Records the identity.
     fn new(begin: Begin, state: &'a StateDir, id: &str, fingerprint: &str) -> Result<Identity<'a>, String> {
         let (started, committed, resumed, why) = match begin {
             Begin::New(why) => (Started::new(state, id, fingerprint)?, 0, false, why),
@@ -167,19 +179,21 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// What a run has before its source and sink are opened.
+/// The state of a run before its source and sink are opened.
 struct Setup<'a> {
     manifest: &'a Manifest,
     options: &'a RunOptions,
     watch: &'a RunWatch,
     state: &'a StateDir,
     clock: Instant,
-    /// How the run before it ended.
+    /// The status of the previous run.
     before: Option<RunStatus>,
+    /// The description of its source.
+    described: Option<Described>,
     traffic: Traffic,
 }
 
-/// A run whose sink is open, and from where it goes on.
+/// A run with an open sink and its starting point.
 struct PreparedRun {
     parts: PipelineParts,
     rejects: Box<dyn Rejects>,
@@ -189,17 +203,26 @@ struct PreparedRun {
 
 enum RunOpening {
     Ready(Box<PreparedRun>),
-    /// The run was killed after the sink was complete, and there is nothing left to do.
+    /// The run was killed after the sink was complete; nothing is left to do.
     Completed(Box<RunReport>),
 }
 
 impl Setup<'_> {
-    /// Looks at the source and builds the parts.
-    fn look(&self, identity: &Identity<'_>) -> Result<(PipelineParts, Box<dyn Rejects>), RunError> {
-        let start = match &identity.began {
-            Began { resumed: true, .. } => Start::Resumed(identity.started.entry.layer.as_ref()),
+    /// Examines the source and builds the parts.
+    fn look(&self, identity: &mut Identity<'_>) -> Result<(PipelineParts, Box<dyn Rejects>), RunError> {
+        let scope = self.scope(&identity.started.entry)?;
+        let start = match (&identity.began, &scope) {
+            (Began { resumed: true, .. }, _) => Start::Resumed(identity.started.entry.layer.as_ref()),
+            (_, Some(ReadScope::Changes { .. })) => Start::Changes(self.described.as_ref()),
             _ => Start::New,
         };
+        let mut manifest = std::borrow::Cow::Borrowed(self.manifest);
+        if let Some(from) = scope.as_ref().and_then(ReadScope::from)
+            && let Some(since) = manifest.to_mut().pipeline.source.as_mut().and_then(|s| s.since.as_mut())
+        {
+            since.from = Some(from);
+        }
+        identity.started.entry.scope = scope;
         let context = RunContext { stop: self.watch.stop.clone(), traffic: self.traffic.clone() };
         let folder = self.options.folder.as_path();
         let folders = Folders {
@@ -208,7 +231,7 @@ impl Setup<'_> {
             answers: Some(self.options.state.clone()),
             run: run_number(&identity.started.entry.run),
         };
-        let parts = build_from(self.manifest, folders, context, &start)?;
+        let parts = build_from(&manifest, folders, context, &start)?;
         let rejects: Box<dyn Rejects> = match &self.manifest.pipeline.dead_letters {
             None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
             Some(form) => {
@@ -219,7 +242,7 @@ impl Setup<'_> {
         Ok((parts, rejects))
     }
 
-    /// Opens the sink and finds from where the run goes on.
+    /// Opens the sink and determines the starting point.
     fn open(
         &self,
         mut parts: PipelineParts,
@@ -229,6 +252,7 @@ impl Setup<'_> {
         let setup = RunError::Setup;
         let spec = &mut parts.sink;
         (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
+        spec.at = RunTime(entry.began_ms);
         spec.must_exist = committed > 0 && spec.keeps_checkpoints();
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
             && let Some(standing) = spec.completed().map_err(RunError::of_sink)?
@@ -265,13 +289,13 @@ impl Setup<'_> {
         match found {
             SinkProgress::Nothing => {
                 if began.resumed {
-                    // What an older run left is not of this one.
+                    // Rows of an older run do not belong to this one.
                     drop(sink);
                     spec.resume = false;
                     sink = spec.open().map_err(RunError::of_sink)?;
                     standing = sink.standing().map_err(RunError::of_sink)?;
                 }
-                // A table is emptied with the first batch.
+                // With `replace`, the table is emptied by the first batch.
                 let rows = standing.rows.map(|rows| if spec.mode == WriteMode::Replace { 0 } else { rows });
                 from.sink = Standing { rows, ..standing };
                 rejects.begin().map_err(setup)?;
@@ -292,7 +316,7 @@ impl Setup<'_> {
         Ok(RunOpening::Ready(Box::new(PreparedRun { parts, rejects, sink, from })))
     }
 
-    /// Lets it run, and writes down how it ended.
+    /// Runs, and records how the run ended.
     fn go(
         &self,
         ready: PreparedRun,
@@ -303,6 +327,7 @@ impl Setup<'_> {
         let PreparedRun { parts, mut rejects, sink: mut target, mut from } = ready;
         let (watch, broken) = (self.watch, RunError::Broken);
         let PipelineParts { source, steps, mut gates, sink, flow, .. } = parts;
+        let scope = started.entry.scope.clone();
         let running = started.running(Described::of(source.as_ref())).map_err(broken)?;
         let resumed_at = from.counts.read;
         let detail = json!({
@@ -329,6 +354,9 @@ impl Setup<'_> {
             batches: 0,
             running,
             keeps: sink.keeps_checkpoints(),
+            sync: self.sync(&sink)?,
+            since: self.since().cloned().map(|since| since.field).zip(scope.clone()),
+            warnings: Vec::new(),
         };
         let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
         let ended = landing.complete(ended, &flow.schema);
@@ -336,8 +364,10 @@ impl Setup<'_> {
         watch.telemetry.gates(gates.readings(halted));
         let mut warnings = gates.warnings();
         warnings.extend(landing.sink.notes());
+        warnings.append(&mut landing.warnings);
         let Landing { checkpoint, running, batches, .. } = landing;
         let (end, status, failure) = ended.into_end();
+        warnings.extend(self.ignored(scope.as_ref()));
         let said = self.traffic.later().filter(|_| matches!(end, End::TryLater(..)));
         warnings.extend(said.clone());
         if status != RunStatus::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
@@ -363,6 +393,7 @@ impl Setup<'_> {
             batches,
             elapsed: self.clock.elapsed(),
             said,
+            scope,
         };
         let said = failure.as_ref().map(ToString::to_string);
         trail
@@ -378,7 +409,53 @@ impl Setup<'_> {
         }
     }
 
-    /// The report of a run whose end was written down before it was killed.
+    fn since(&self) -> Option<&SinceSpec> {
+        self.manifest.pipeline.source.as_ref()?.since.as_ref()
+    }
+
+    /// What the run reads: what an unfinished run read, or what the watermark in the sink says.
+    fn scope(&self, entry: &RunEntry) -> Result<Option<ReadScope>, RunError> {
+        let (Some(since), Some(form)) = (self.since(), &self.manifest.pipeline.sink) else {
+            return Ok(None);
+        };
+        if !form.mode().is_keyed() {
+            let what =
+                "source.since: only changes are read, so the sink must be written by key; set `sink.key`";
+            return Err(RunError::Setup(what.into()));
+        }
+        if let Some(scope) = &entry.scope {
+            return Ok(Some(scope.clone()));
+        }
+        let saved = sink::watermark(form, &self.manifest.pipeline.id, &self.options.folder);
+        let saved = saved.map_err(RunError::of_sink)?;
+        let known = (self.options.full, self.described.is_some());
+        Ok(Some(since::decide(since, saved.as_ref(), known)))
+    }
+
+    /// A warning if the source did not take the condition.
+    fn ignored(&self, scope: Option<&ReadScope>) -> Option<String> {
+        let from = scope.and_then(ReadScope::from)?;
+        let early = self.watch.early.load(Ordering::Relaxed);
+        (early > 0).then(|| {
+            format!("the source ignores `since`: {early} of the records read are from before {from}; the result is complete, but every run reads more than it needs")
+        })
+    }
+
+    /// What may be deleted at the end, with `mode: sync`.
+    fn sync(&self, spec: &Spec) -> Result<Option<Sync>, RunError> {
+        let form = self.manifest.pipeline.sink.as_ref().filter(|_| spec.mode == WriteMode::Sync);
+        let Some(form) = form else { return Ok(None) };
+        let max = match &form.max_deleted {
+            None | Some(YamlScalar::Null) => Ok(MAX_DELETED),
+            Some(YamlScalar::Int(n)) => CountTolerance::parse(&n.to_string()),
+            Some(YamlScalar::Text(text)) => CountTolerance::parse(text),
+            Some(other) => Err(format!("sink.max_deleted: invalid value {other:?}").into()),
+        };
+        let keeps_rows = spec.managed != ManagedColumns::None;
+        Ok(Some(Sync { key: spec.key.clone(), max: max?, keeps_rows }))
+    }
+
+    /// The report of a run that was killed after its end was recorded.
     fn report(
         &self,
         (began, parts, rejects): (&Began, &PipelineParts, &dyn Rejects),
@@ -403,11 +480,12 @@ impl Setup<'_> {
             batches: 0,
             elapsed: self.clock.elapsed(),
             said: None,
+            scope: None,
         }
     }
 }
 
-/// Brings source, steps and gates to where the checkpoint says.
+/// Restores source, steps and gates from the checkpoint.
 fn restore(parts: &mut PipelineParts, known: &RunCheckpoint, saved: Option<Saved>) -> Result<(), RunError> {
     let seen = saved.map(|saved| saved.seen).unwrap_or_default();
     if !known.position.is_empty() {
@@ -423,9 +501,10 @@ fn restore(parts: &mut PipelineParts, known: &RunCheckpoint, saved: Option<Saved
 }
 
 impl RunWatch {
-    /// Reading begins, from here.
+    /// Starts reading from this checkpoint.
     fn begin(&self, source: &dyn Source, from: &RunCheckpoint) {
         self.total.store(source.layer().records.unwrap_or(0), Ordering::Relaxed);
+        *lock(&self.highest) = from.highest;
         for counter in [&self.read, &self.done, &self.resumed] {
             counter.store(from.counts.read, Ordering::Relaxed);
         }
@@ -433,7 +512,7 @@ impl RunWatch {
     }
 }
 
-/// Lets the three threads run to their end.
+/// Runs the three threads to their end.
 fn pump(
     source: Box<dyn Source>,
     steps: Vec<Named>,
@@ -444,19 +523,20 @@ fn pump(
     let (pages, incoming) = sync_channel(2);
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
+    let since = landing.since.as_ref().map(|(field, scope)| (field.clone(), scope.from()));
     std::thread::scope(|scope| {
-        let reader = scope.spawn(move || read(source, &pages, watch));
+        let reader = scope.spawn(move || read(source, &pages, watch, since));
         let middle = scope.spawn(move || transform(incoming, &works, steps, (gates, traffic), committed));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {
                 failed = Some(what);
-                // Nobody need wait for a service any more.
+                // Nobody needs to wait for a service any more.
                 watch.stop.store(true, Ordering::Relaxed);
                 break;
             }
         }
-        // Whoever still sends finds nobody there, and ends.
+        // Senders find the channel closed, and end.
         drop(ready);
         let ended = middle.join().unwrap_or_else(|_| {
             TransformEnd::Broken("internal error in a step; please report this bug".into())
@@ -466,7 +546,12 @@ fn pump(
     })
 }
 
-fn read(mut source: Box<dyn Source>, pages: &SyncSender<PageRead>, watch: &RunWatch) -> Option<Told> {
+fn read(
+    mut source: Box<dyn Source>,
+    pages: &SyncSender<PageRead>,
+    watch: &RunWatch,
+    since: Option<(String, Option<ChangeMark>)>,
+) -> Option<Told> {
     while !watch.stop.load(Ordering::Relaxed) {
         let page = source.next();
         let last = !matches!(page, Ok(Some(_)));
@@ -474,9 +559,16 @@ fn read(mut source: Box<dyn Source>, pages: &SyncSender<PageRead>, watch: &RunWa
             let records = (page.batch.len() + page.rejected.len()) as u64;
             watch.read.fetch_add(records, Ordering::Relaxed);
             watch.telemetry.records.read(records);
-            if let Some(told) = source.told() {
-                *lock(&watch.source) = Some(told);
+            if let Some((field, from)) = &since {
+                let (highest, early) = ChangeMark::highest(&page.batch, field, *from);
+                watch.early.fetch_add(early, Ordering::Relaxed);
+                let mut known = lock(&watch.highest);
+                *known = known.max(highest);
             }
+        }
+        // Before the end is sent: the last batch is judged by it.
+        if let Some(told) = source.told() {
+            *lock(&watch.source) = Some(told);
         }
         if pages.send(page).is_err() || last {
             break;

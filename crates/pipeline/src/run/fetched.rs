@@ -1,8 +1,8 @@
-//! A file of a web server or a bucket, brought into the state directory before it is read.
+//! Downloads a file from a web server or a bucket to the state directory before it is read.
 //!
-//! It comes piece by piece, and a note beside it says how far it is. A resumed run goes on with
-//! the piece that is missing, or reads what is there without asking for it again; a new run
-//! fetches it anew.
+//! It is downloaded in pieces, and a progress file beside it records how far. A resumed run
+//! continues with the next piece, or reads the complete file without a request; a new run downloads
+//! it again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,38 +23,37 @@ use crate::source::file::{self, FilePosition};
 use crate::source::{SourceError, Wire};
 use crate::step::StepError;
 
-/// How far a file is.
+/// The progress of a download.
 #[derive(Serialize, Deserialize)]
 struct DownloadProgress {
     address: String,
     at: FilePosition,
 }
 
-/// A file that was fetched, or made of the pages of a service.
+/// A file that was downloaded, or built from the pages of a service.
 pub(super) struct Fetched {
-    /// Where it is.
+    /// Its path.
     pub(super) path: PathBuf,
-    /// What tells this content from another.
+    /// The stamp that identifies its content.
     pub(super) stamp: Option<String>,
-    /// What was counted on the way.
+    /// The counts of the download.
     pub(super) told: Option<Told>,
-    /// Records in it, if they were counted when it was made.
+    /// The number of records in it, if they were counted.
     pub(super) features: Option<u64>,
-    /// Where the layer is, in degrees on WGS 84, if its service declared that.
+    /// The extent of the layer, in degrees on WGS 84, if its service declared it.
     pub(super) extent: Option<Bounds>,
 }
 
-/// Takes away what was brought into a state directory for a run that is complete: the next run
-/// brings it anew.
+/// Deletes the downloads of a completed run; the next run downloads them again.
 pub(super) fn sweep(state: &Path) {
-    // What is left of it does no harm, for the same reason.
+    // A remaining file does no harm, for the same reason.
     let _ = fs::remove_dir_all(state.join(DIR));
 }
 
-/// The directory for it within a state directory.
+/// The name of its directory in the state directory.
 pub(super) const DIR: &str = "source";
 
-/// A directory that goes when it is done with.
+/// A directory that is deleted on drop.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -73,17 +72,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays is in the directory for temporary files.
+        // A remaining directory is in the system's temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Whether a file of the manifest is not on this machine.
+/// Whether a file in the manifest is remote.
 pub(super) fn is_remote(name: &str) -> bool {
     ["http://", "https://", "s3://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
-/// Fetches the file of a source into `dir`.
+/// Downloads the file of a source into `dir`.
 pub(super) fn fetch(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
@@ -102,12 +101,13 @@ pub(super) fn fetch(
         .unwrap_or(DownloadProgress { address: address.to_owned(), at: FilePosition::default() });
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
-    // A name without an extension says nothing of the format; then the server does.
-    let untyped = !address.starts_with("s3://") && file::is_untyped(name);
-    let local = match (untyped, note.at.done) {
-        (false, _) => file::local_name(name, address),
-        (true, true) => file::typed_name(note.at.content_type.as_deref(), address),
-        (true, false) => Ok("file.part".into()),
+    // A name without an extension does not tell the format; the manifest or the Content-Type does.
+    let untyped = from.format.is_none() && !address.starts_with("s3://") && file::is_untyped(name);
+    let local = match (from.format, untyped, note.at.done) {
+        (Some(format), ..) => file::local_name(&format!("file.{}", format.format().extension()), address),
+        (None, false, _) => file::local_name(name, address),
+        (None, true, true) => file::typed_name(note.at.content_type.as_deref(), address),
+        (None, true, false) => Ok("file.part".into()),
     };
     let mut path = dir.join(local.map_err(|e| e.message)?);
     let mut told = Told { layer: name.to_owned(), ..Told::default() };
@@ -170,7 +170,7 @@ fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
     Fetched { path, stamp, told: Some(told), features: None, extent: None }
 }
 
-/// The note takes its place after what it tells of is on the disk.
+/// Replaces the progress file after the content is on disk.
 fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
     let path = dir.join("note.json");
     let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(note)?);

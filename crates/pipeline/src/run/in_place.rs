@@ -1,9 +1,9 @@
-//! Replay into a row that is in the sink already.
+//! Replays into a row that is already in the sink.
 //!
-//! A step with `on_failure: keep` lets a failed record go on to the sink, with its failure in a
-//! field. Its replay must change that row and add none. Where the sink has a key, an upsert does
-//! so. A file without one holds one row for each record of the source, in its order, if no step or
-//! gate takes records away: there the row is found by the number of the record.
+//! A step with `on_failure: keep` passes a failed record on to the sink, with its failure in a
+//! field. Its replay must change that row and not add one. If the sink has a key, an upsert does
+//! this. A file without a key holds one row for each record of the source, in its order, if no step
+//! or gate removes records: there the row is found by the number of the record.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::letter::replay::{RowSelector, Update};
 use crate::manifest::{Manifest, MissingAnswer, StepSpec};
 use crate::sink::{SinkTarget, Spec};
 
-/// A file whose rows are changed by their number.
+/// A file whose rows are changed by number.
 pub(super) struct FileRows {
     pub(super) path: PathBuf,
     /// The stages whose failed records are in it.
@@ -26,7 +26,7 @@ fn keeps_failures(step: &StepSpec) -> bool {
     step.geocode.as_ref().is_some_and(|form| form.on_failure == MissingAnswer::Keep)
 }
 
-/// Whether a step gives one record for each that reaches it.
+/// Whether a step returns exactly one record for each.
 fn is_one_to_one(step: &StepSpec) -> bool {
     let fields = step.rename.is_some() || step.drop.is_some() || step.keep.is_some();
     let values = step.default.is_some() || step.constant.is_some();
@@ -36,10 +36,10 @@ fn is_one_to_one(step: &StepSpec) -> bool {
         || geocode.is_some_and(|form| keeps_failures(step) && form.no_match == MissingAnswer::Keep)
 }
 
-/// The file whose rows are changed by their number; `None` if the sink finds rows by a key.
+/// The file whose rows are changed by number; `None` if the sink finds rows by a key.
 ///
 /// # Errors
-/// If neither works, with what to do.
+/// When neither works, with what to do.
 pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>, String> {
     let pipeline = &manifest.pipeline;
     if !sink.key.is_empty() || !pipeline.steps.iter().any(keeps_failures) {
@@ -68,7 +68,7 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
 /// The number of a letter's row, from 1.
 ///
 /// # Errors
-/// If the letter names no record.
+/// When the letter does not name a record.
 pub(super) fn row(letter: &Letter) -> Result<u64, String> {
     let record = letter.source.position.strip_prefix("record ").and_then(|n| n.parse::<u64>().ok());
     let record =
@@ -76,17 +76,17 @@ pub(super) fn row(letter: &Letter) -> Result<u64, String> {
     Ok(record + 1)
 }
 
-/// What a row of the file is to hold.
+/// The new content of a row.
 pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
     let fields = batch.schema().fields().iter().enumerate();
     let values = fields.map(|(field, about)| (about.name.clone(), batch.value(at, field).into())).collect();
     Update { at: RowSelector::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
 }
 
-/// Whether the file can be changed.
+/// Checks that the file can be changed.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     if !path.exists() {
         return Err(format!("{} does not exist; run the pipeline first", path.display()));

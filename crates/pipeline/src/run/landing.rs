@@ -1,4 +1,4 @@
-//! The third thread of a run: rejects durable, then rows and checkpoint together.
+//! The third thread of a run: makes rejects durable, then rows and checkpoint together.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,15 +12,20 @@ use super::crash;
 use super::drive::RunWatch;
 use super::lifecycle::Running;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::since::{self, ReadScope};
 use super::state::RunCheckpoint;
 use super::trail::Trail;
 use super::transform::{BatchWork, TransformEnd};
+use crate::gate::Halt;
+use crate::gate::deletions::{DeletionVerdict, Deletions, ReadVerdict};
+use crate::lock::lock;
 use crate::manifest::Policy;
 use crate::sink::{RowCounts, Sink, SinkError, Standing};
+use crate::source::CountTolerance;
 use crate::step::{Aside, Reject};
 use crate::telemetry::{CommittedBatch, Teller};
 
-/// The last stage: rejects durable, then rows and checkpoint together.
+/// The last stage: makes rejects durable, then rows and checkpoint together.
 pub(super) struct Landing<'a, 's> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) rejects: &'a mut dyn Rejects,
@@ -30,13 +35,31 @@ pub(super) struct Landing<'a, 's> {
     pub(super) retry: bool,
     pub(super) watch: &'a RunWatch,
     pub(super) teller: Teller<'a>,
-    /// What was given up of the batch under way, the sink's refusals included.
+    /// The rejects of the current batch, including those of the sink.
     pub(super) rejected: Vec<Reject>,
+    /// The number of batches committed by this attempt.
     pub(super) batches: u64,
-    /// The run, which notes what the sink has confirmed.
+    /// The run, which records the commits that the sink has confirmed.
     pub(super) running: Running<'s>,
-    /// The sink keeps checkpoints, so that what is confirmed stays after a kill.
+    /// Whether the sink stores checkpoints, so that commits survive a kill.
     pub(super) keeps: bool,
+    /// With `mode: sync`: what may be deleted at the end.
+    pub(super) sync: Option<Sync>,
+    /// With `source.since`: the field, and what this run reads.
+    pub(super) since: Option<(String, ReadScope)>,
+    /// Warnings about what was not done.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The settings of `mode: sync`.
+#[derive(Clone, Debug)]
+pub(super) struct Sync {
+    /// The fields of the key.
+    pub(super) key: Vec<String>,
+    /// The most rows that may be deleted.
+    pub(super) max: CountTolerance,
+    /// Whether rows stay in the table when they are deleted.
+    pub(super) keeps_rows: bool,
 }
 
 impl Landing<'_, '_> {
@@ -57,6 +80,7 @@ impl Landing<'_, '_> {
             let (checkpoint, error) = match failed {
                 CommitFailure::Put(error) => (None, error),
                 CommitFailure::Commit(text, error) => (Some(text), error),
+                CommitFailure::Halted(halt) => return Err(TransformEnd::Halted(halt)),
                 CommitFailure::Missing(what) | CommitFailure::Rejects(BatchRefused::Failed(what)) => {
                     return Err(TransformEnd::Broken(what));
                 }
@@ -75,7 +99,7 @@ impl Landing<'_, '_> {
                     )));
                 }
             }
-            // A commit whose answer was lost may have counted.
+            // A commit whose response was lost may have succeeded.
             if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
                 && saved.checkpoint == text
             {
@@ -108,14 +132,13 @@ impl Landing<'_, '_> {
         self.trail.landed(&mut self.checkpoint)
     }
 
-    /// Completes a run whose source has ended: the last questions to the sink and to whoever keeps
-    /// the rejects, then the sink itself.
+    /// Completes a run whose source has ended: verifies sink and rejects, then finishes the sink.
     pub(super) fn complete(&mut self, ended: TransformEnd, schema: &Arc<Schema>) -> TransformEnd {
         let ended = match ended {
             TransformEnd::Done => self.end(schema).err().unwrap_or(TransformEnd::Done),
             other => other,
         };
-        // Before the sink forgets its checkpoint.
+        // Before the sink removes its checkpoint.
         let flushed = self.trail.flush(&mut self.checkpoint);
         let TransformEnd::Done = ended else { return ended };
         let counts = &self.checkpoint.counts;
@@ -133,14 +156,14 @@ impl Landing<'_, '_> {
             return TransformEnd::Broken(what);
         }
         crash::point("finishing", 0);
-        // What is to be visible at once must be whole.
+        // What becomes visible at once must be complete.
         let finished = self.sink.finish();
         crash::point("finish", 0);
         finished.map_or_else(|error| sink_failed(&error), |()| TransformEnd::Done)
     }
 
-    /// Ends a run whose last page is committed already, or that had none: the sink is asked
-    /// whether it holds what was written.
+    /// Ends a run whose last page is already committed, or that had none: verifies that the sink
+    /// holds what was written.
     fn end(&mut self, schema: &Arc<Schema>) -> Result<(), TransformEnd> {
         if !self.checkpoint.ended {
             let position = self.checkpoint.position.clone();
@@ -152,7 +175,7 @@ impl Landing<'_, '_> {
         Ok(())
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     fn attempt(&mut self, work: &BatchWork) -> Result<RunCheckpoint, CommitFailure> {
         let put: RowCounts = self.sink.put(&work.batch).map_err(CommitFailure::Put)?;
         crash::point("put", self.batches);
@@ -160,24 +183,28 @@ impl Landing<'_, '_> {
         let mut next = self.checkpoint.clone();
         next.counts.add(&work.delta);
         next.counts.put(&put);
-        let put_rows = put.inserted;
+        let put_rows = put.inserted + put.versions;
         let mut rejected = work.rejected.clone();
         if !put.refused.is_empty() {
             drop(aside.set_aside(work.batch.clone(), put.refused));
             next.counts.rejects(&aside.rejected);
             rejected.append(&mut aside.rejected);
         }
+        self.spare(&rejected, &mut next)?;
         let records = work.delta.read + work.delta.added;
         let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
         next.rejects = self.rejects.put(&unsuccessful).map_err(CommitFailure::Rejects)?;
         crash::point("rejects", self.batches);
+        next.highest = next.highest.max(*lock(&self.watch.highest));
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
         next.sink.rows = next.sink.rows.map(|rows| rows + put_rows);
         if work.ended {
+            self.retire(&mut next)?;
             let standing = self.sink.standing().map_err(CommitFailure::Put)?;
             next.sink = check_rows(&next.sink, standing).map_err(CommitFailure::Missing)?;
+            self.advance(&next)?;
         }
         self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
         self.rejected = rejected;
@@ -188,11 +215,111 @@ impl Landing<'_, '_> {
     }
 }
 
-/// Holds the rows that a sink has against those that it must have at least: others may have added
-/// some, but what a run wrote must be there.
+impl Landing<'_, '_> {
+    /// Leaves the rows of rejected records as they are: the source still has them.
+    fn spare(&mut self, rejected: &[Reject], next: &mut RunCheckpoint) -> Result<(), CommitFailure> {
+        let Some(sync) = &self.sync else { return Ok(()) };
+        let mut known = Vec::new();
+        for reject in rejected {
+            match key_of(reject, &sync.key) {
+                RejectKey::Known(key) => known.push(key),
+                RejectKey::Unknown => next.unknown_keys += 1,
+                RejectKey::None => {}
+            }
+        }
+        self.sink.spare(&known).map_err(CommitFailure::Put)
+    }
+
+    /// Deletes what the source no longer has, in the transaction of the last batch.
+    fn retire(&mut self, next: &mut RunCheckpoint) -> Result<(), CommitFailure> {
+        let Some(sync) = self.sync.clone() else { return Ok(()) };
+        self.warnings.clear();
+        if matches!(self.since, Some((_, ReadScope::Changes { .. }))) {
+            // What has not changed was not read.
+            self.sink.retire(false).map_err(CommitFailure::Put)?;
+            return Ok(());
+        }
+        let read = self.incomplete();
+        let rows = self.sink.absent().map_err(CommitFailure::Put)?;
+        let (inserted, unknown) = (next.counts.inserted, next.unknown_keys);
+        let verdict = Deletions { rows, inserted, unknown, read, max: sync.max }.judge();
+        let retire = match verdict {
+            DeletionVerdict::Retire => true,
+            DeletionVerdict::Keep(why) => {
+                self.warnings.push(why);
+                false
+            }
+            DeletionVerdict::Halt(halt) => return Err(CommitFailure::Halted(halt)),
+        };
+        let retired = self.sink.retire(retire).map_err(CommitFailure::Put)?;
+        next.counts.deleted = retired;
+        let removed = if sync.keeps_rows { 0 } else { retired };
+        next.sink.rows = next.sink.rows.map(|rows| rows.saturating_sub(removed));
+        Ok(())
+    }
+
+    /// Why the source may not have been read completely.
+    fn incomplete(&self) -> Option<ReadVerdict> {
+        let told = lock(&self.watch.source).as_ref().and_then(|told| told.verdict.clone());
+        match told.as_deref() {
+            Some("changed") => Some(ReadVerdict::Changed),
+            Some("tolerated" | "mismatch") => Some(ReadVerdict::Tolerated),
+            _ => None,
+        }
+    }
+
+    /// Stores how far the source was read, in the transaction of the last batch.
+    fn advance(&mut self, next: &RunCheckpoint) -> Result<(), CommitFailure> {
+        let Some((field, scope)) = &self.since else { return Ok(()) };
+        if self.incomplete().is_some() {
+            return Ok(());
+        }
+        let began = self.running.entry.began_ms;
+        match since::advance(scope, field, next.highest, (began, &next.sink)) {
+            Some(watermark) => self.sink.set_watermark(&watermark).map_err(CommitFailure::Put),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The key of a rejected record in the sink.
+enum RejectKey {
+    Known(Vec<String>),
+    /// It cannot have a row: its key is null, or the sink has seen it.
+    None,
+    Unknown,
+}
+
+/// Only a record that went through all steps has the fields of the sink.
+fn key_of(reject: &Reject, key: &[String]) -> RejectKey {
+    if reject.stage == "sink" {
+        return RejectKey::None;
+    }
+    if reject.stage != "gate" {
+        return RejectKey::Unknown;
+    }
+    let Ok(feature) = serde_json::from_str::<serde_json::Value>(&reject.feature) else {
+        return RejectKey::Unknown;
+    };
+    let mut values = Vec::new();
+    for name in key {
+        match feature.get("properties").and_then(|properties| properties.get(name)) {
+            Some(serde_json::Value::String(text)) => values.push(text.clone()),
+            Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
+                values.push(value.to_string());
+            }
+            Some(serde_json::Value::Null) => return RejectKey::None,
+            _ => return RejectKey::Unknown,
+        }
+    }
+    RejectKey::Known(values)
+}
+
+/// Compares the rows of a sink with those it must have at least: others may have added rows, but
+/// those of the run must be there.
 ///
 /// # Errors
-/// If rows are missing.
+/// When rows are missing.
 pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standing, String> {
     match (expected.rows, found.rows) {
         (Some(expected), Some(found)) if found < expected => Err(format!(
@@ -202,7 +329,7 @@ pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standin
     }
 }
 
-/// How a run ends whose sink failed, and is not asked once more.
+/// The end of a run whose sink failed and is not retried.
 fn sink_failed(error: &SinkError) -> TransformEnd {
     let what = format!("the sink: {error}");
     match error {
@@ -211,14 +338,16 @@ fn sink_failed(error: &SinkError) -> TransformEnd {
     }
 }
 
-/// At what an attempt failed.
+/// The operation at which an attempt failed.
 enum CommitFailure {
-    /// The rows.
+    /// Writing the rows.
     Put(SinkError),
-    /// The sink has lost rows.
+    /// The check: the sink has lost rows.
     Missing(String),
-    /// The rejects.
+    /// More rows would be deleted than may be.
+    Halted(Halt),
+    /// Storing the rejects.
     Rejects(BatchRefused),
-    /// The commit, whose checkpoint this was.
+    /// The commit, with its checkpoint.
     Commit(String, SinkError),
 }

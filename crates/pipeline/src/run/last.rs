@@ -1,7 +1,7 @@
-//! The last run of each pipeline of a state directory, for whoever watches from outside.
+//! The last run of each pipeline in a state directory, for monitoring.
 //!
-//! It only reads: no lock is taken, because asking for one could make a run that begins at that
-//! moment believe that another is under way. So a run that was killed looks like one that runs.
+//! It only reads and takes no lock, because a run that starts at that moment would believe that
+//! another is running. So a killed run looks like a running one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,41 +11,41 @@ use serde::Deserialize;
 
 use super::lifecycle::RunStatus;
 
-/// What is kept of a run.
+/// The record of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LastRun {
-    /// The pipeline.
+    /// The name of the pipeline.
     pub pipeline: String,
-    /// How it ended, if it has.
+    /// Its status.
     pub status: RunStatus,
-    /// When it ended, or began if it has not ended.
+    /// Time of its end, or of its start if it has not ended, in milliseconds since 1970.
     #[serde(default)]
     pub at_ms: i64,
     /// Records read from the source.
     #[serde(default)]
     pub read: u64,
-    /// Records beyond those, out of lists.
+    /// Records created beyond those, from lists.
     #[serde(default)]
     pub added: u64,
     /// Records in the sink.
     #[serde(default)]
     pub written: u64,
-    /// Of those, how many a service had nothing for.
+    /// Of those, records without a match.
     #[serde(default)]
     pub no_match: u64,
-    /// Records given up.
+    /// Records rejected.
     #[serde(default)]
     pub rejected: u64,
-    /// The same by code.
+    /// Records rejected, by code.
     #[serde(default)]
     pub rejected_by_code: BTreeMap<String, u64>,
-    /// Records let go by a filter.
+    /// Records removed by a filter.
     #[serde(default)]
     pub filtered: u64,
-    /// Repeats.
+    /// Duplicates.
     #[serde(default)]
     pub deduped: u64,
-    /// How long it took.
+    /// Its duration in seconds.
     #[serde(default)]
     pub elapsed_seconds: f64,
     /// The gate that halted it.
@@ -53,7 +53,7 @@ pub struct LastRun {
     pub halt: Option<HaltedBy>,
 }
 
-/// The gate that halted a run. What it says about the record is not read: it may quote a position.
+/// The gate that halted a run. Its message is not read, because it may quote a coordinate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct HaltedBy {
     /// Its name.
@@ -61,24 +61,24 @@ pub struct HaltedBy {
 }
 
 impl LastRun {
-    /// Records that were offered, those out of lists included.
+    /// The number of records offered, including those from lists.
     #[must_use]
     pub fn offered(&self) -> u64 {
         self.read + self.added
     }
 
-    /// Records written with an answer: what had none is counted apart.
+    /// The number of records written with a match.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.written.saturating_sub(self.no_match)
     }
 }
 
-/// The last run of each pipeline, by name.
+/// The last run of each pipeline, ordered by name.
 ///
 /// # Errors
-/// When the directory cannot be read. A result that cannot be read is left out: it may be older
-/// than this version.
+/// When the directory cannot be read. A result that cannot be parsed is skipped, because another
+/// version may have written it.
 pub fn last_runs(state: &Path) -> std::io::Result<Vec<LastRun>> {
     let mut runs = Vec::new();
     for entry in std::fs::read_dir(state)? {

@@ -1,17 +1,18 @@
-//! Rejected records as dead letters: durable before the position passes them.
+//! Stores rejected records as dead letters, durable before the position passes them.
 //!
-//! A letter's key is made of the record as it came and as it was when it failed, and of the
-//! feature's identifier, or its number where it has none. So a batch that is done again after a
-//! kill puts letters that the store knows, and so does tomorrow's run over the same records. A
-//! batch of which most records fail alike is no heap of letters but one incident.
+//! The key of a letter is the key of its record as received, however it is spelled ([`RecordKeys`]). So
+//! a batch that is repeated after a kill, or tomorrow's run over the same records, puts letters that
+//! the store already has. A source that keeps no received form of a record, such as a table, uses the
+//! record before the stage that failed. A batch in which most records fail alike is one incident
+//! instead of many letters.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_core::Code;
-use tidegate_core::key::{self, key};
-use tidegate_core::letter::FailureClass;
 use tidegate_core::letter::incident::Threshold;
+use tidegate_core::letter::{FailureClass, LetterState};
 
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
@@ -21,20 +22,20 @@ use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
     Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
-    Versions, flood, now_ms,
+    RecordKeys, Versions, flood, now_ms,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
-use crate::step::Reject;
+use crate::step::{Flow, Reject};
 
-/// The kind of pipeline, in what a store keeps of how to run it again.
+/// The kind of pipeline, in the stored replay specification.
 pub const KIND: &str = "manifest";
 
-/// The store of a manifest. A relative path starts at its folder; without one it is the store of
-/// the state directory.
+/// The letter store of a manifest: a path relative to its directory; by default the store of the
+/// state directory.
 ///
 /// # Errors
-/// When a reference cannot be read.
+/// When a reference cannot be resolved.
 pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, SetupError> {
     let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
     if let Ok(from) = text.parse::<SecretRef>() {
@@ -46,12 +47,12 @@ pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterSt
     })
 }
 
-/// Why a pipeline that an incident suspends does not run.
+/// Why a pipeline does not run, if an incident suspends it.
 ///
 /// # Errors
 /// When the store cannot be read.
 pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<Option<String>, LetterError> {
-    // A store that is not there holds no incident, and need not be made for that.
+    // A missing store holds no incident, and need not be created to find out.
     if matches!(place, LetterStoreLocation::File(path) if !path.exists()) {
         return Ok(None);
     }
@@ -64,15 +65,46 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
     }))
 }
 
-/// A replay may be started from elsewhere.
+/// Absolute, because a replay may be started from another directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What is known of the records that come to a stage.
+struct Stage {
+    label: String,
+    crs: Option<String>,
+    /// Their fields, without those that are others in each run: attempts, times.
+    fields: HashSet<String>,
+}
+
+impl Stage {
+    fn new(label: &str, flow: &Flow, manifest: &Manifest) -> Stage {
+        let steps = manifest.pipeline.steps.iter().filter_map(|step| step.geocode.as_ref());
+        let varying: HashSet<&String> =
+            steps.flat_map(|step| [&step.attempts, &step.elapsed_ms, &step.cache_hit]).flatten().collect();
+        let fields = flow.schema.fields().iter().map(|field| field.name.clone());
+        Stage {
+            label: label.to_owned(),
+            crs: flow.crs.as_ref().map(ToString::to_string),
+            fields: fields.filter(|name| !varying.contains(name)).collect(),
+        }
+    }
+
+    /// The record as it came to the stage: a stage adds fields of its own before it gives a record up.
+    fn before(&self, feature: &FeaturePayload) -> FeaturePayload {
+        let mut before = feature.clone();
+        if let Some(Value::Object(properties)) = before.json.get_mut("properties") {
+            properties.retain(|name, _| self.fields.contains(name));
+        }
+        before
+    }
 }
 
 /// The dead letters of a run.
 pub(super) struct DeadRejects {
     letters: Letters,
-    /// Which store it was when the run began.
+    /// The identity of the store when the run began.
     identity: String,
     place: LetterStoreLocation,
     pipeline: String,
@@ -80,14 +112,17 @@ pub(super) struct DeadRejects {
     from: String,
     sink: String,
     key: Vec<String>,
-    /// The system at each stage.
-    systems: Vec<(String, String)>,
+    stages: Vec<Stage>,
+    /// Whether one record may become several.
+    explodes: bool,
+    keys: RecordKeys,
+    /// The retention of letters, in days.
     retention_days: u32,
     threshold: Threshold,
 }
 
 impl DeadRejects {
-    /// Opens the store, and leaves in it how the pipeline is run again.
+    /// Opens the store and saves in it how to replay the pipeline.
     pub(super) fn open(
         form: &DeadLetters,
         manifest: &Manifest,
@@ -114,10 +149,9 @@ impl DeadRejects {
                 store.identity()
             })
             .map_err(say)?;
-        let system = |flow: &crate::step::Flow| flow.crs.as_ref().map(ToString::to_string);
-        let steps = parts.steps.iter().map(|step| (step.label.clone(), system(&step.before)));
+        let steps = parts.steps.iter().map(|step| (step.label.as_str(), &step.before));
         let ends = [("read", &parts.start), ("gate", &parts.flow), ("sink", &parts.flow)];
-        let ends = ends.into_iter().map(|(stage, flow)| (stage.to_owned(), system(flow)));
+        let stages = steps.chain(ends).map(|(label, flow)| Stage::new(label, flow, manifest));
         Ok(DeadRejects {
             letters: Letters::open(&place).map_err(say)?,
             identity,
@@ -127,19 +161,22 @@ impl DeadRejects {
             from: parts.from.clone(),
             sink: parts.sink.describe(),
             key: parts.sink.key.clone(),
-            systems: steps.chain(ends).filter_map(|(stage, crs)| Some((stage, crs?))).collect(),
+            stages: stages.collect(),
+            explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
+            keys: RecordKeys::default(),
             retention_days: form.retention_days,
             threshold: Threshold { share: form.incident_share, least: form.incident_least },
         })
     }
 
-    fn letter(&self, reject: &Reject, now_ms: i64) -> Letter {
+    fn letter(&mut self, reject: &Reject, now_ms: i64) -> Letter {
         let call = reject.call.as_deref();
-        let came: Option<Value> = serde_json::from_slice(&reject.raw).ok();
-        let id = came.as_ref().and_then(|raw| raw.get("id")).filter(|id| !id.is_null());
+        let came = FeaturePayload::parse(&reject.raw).ok();
+        let id = came.as_ref().and_then(|came| came.json.get("id")).filter(|id| !id.is_null());
         let id = id.map_or_else(|| format!("record {}", reject.record), ToString::to_string);
         let feature = FeaturePayload::parse(reject.feature.as_bytes()).ok();
-        let crs = self.systems.iter().find(|(stage, _)| *stage == reject.stage).map(|(_, crs)| crs.as_str());
+        let idempotency_key = self.key(reject, came.as_ref(), feature.as_ref());
+        let crs = self.stage(&reject.stage).and_then(|stage| stage.crs.as_deref());
         let (mut messages, mut code) = (Vec::new(), Code::UNKNOWN);
         for problem in &reject.problems {
             if messages.is_empty() {
@@ -151,6 +188,7 @@ impl DeadRejects {
             });
         }
         let mut messages = messages.into_iter();
+        let not_before_ms = call.and_then(|call| call.not_before_ms);
         let received =
             if reject.raw.is_empty() { reject.feature.clone().into_bytes() } else { reject.raw.clone() };
         let current =
@@ -159,15 +197,7 @@ impl DeadRejects {
             pipeline: self.pipeline.clone(),
             stage: reject.stage.clone(),
             task: format!("record {}", reject.record),
-            idempotency_key: key(
-                &self.pipeline,
-                &[
-                    ("id", key::KeyValue::Text(&id)),
-                    ("received", key::KeyValue::Bytes(&reject.raw)),
-                    ("feature", key::KeyValue::Text(&reject.feature)),
-                ],
-                None,
-            ),
+            idempotency_key,
             effect_key: format!("{}#{}", self.sink, self.row(feature.as_ref()).unwrap_or(id)),
             content_type: if feature.is_some() { "application/geo+json" } else { "text/plain" }.into(),
             payload: Payload { received, current },
@@ -178,6 +208,8 @@ impl DeadRejects {
             },
             source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
             spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            state: not_before_ms.map_or_else(LetterState::default, |_| LetterState::Scheduled),
+            not_before_ms,
             failure: Failure {
                 class: FailureClass::of(code, None),
                 code,
@@ -201,7 +233,32 @@ impl DeadRejects {
         .retained_for(self.retention_days)
     }
 
-    /// The row of the sink by its key, if the record has got that far.
+    fn stage(&self, label: &str) -> Option<&Stage> {
+        self.stages.iter().find(|stage| stage.label == label)
+    }
+
+    /// The key of the record.
+    fn key(
+        &mut self,
+        reject: &Reject,
+        came: Option<&FeaturePayload>,
+        failed: Option<&FeaturePayload>,
+    ) -> String {
+        // Another format than GeoJSON is known by what was read of it.
+        let came = came.filter(|came| came.json.get("type").is_some_and(Value::is_string));
+        let before = failed.map(|feature| match self.stage(&reject.stage) {
+            Some(stage) => stage.before(feature),
+            None => feature.clone(),
+        });
+        let (keys, pipeline, number) = (&mut self.keys, &self.pipeline, reject.record);
+        match (came, &before) {
+            (Some(came), Some(before)) if self.explodes => keys.of_parts(pipeline, &[came, before], number),
+            (Some(record), _) | (None, Some(record)) => keys.of_feature(pipeline, record, number),
+            (None, None) => keys.of_bytes(pipeline, &reject.raw, number),
+        }
+    }
+
+    /// The key of the record's row in the sink, if the record reached it.
     fn row(&self, feature: Option<&FeaturePayload>) -> Option<String> {
         let properties = feature?.json.get("properties")?;
         let values = self.key.iter().map(|name| properties.get(name).map(ToString::to_string));
@@ -236,7 +293,7 @@ impl Rejects for DeadRejects {
     }
 
     fn rewind(&mut self, _: u64) -> Result<(), String> {
-        // The same letters are put again, and are known.
+        // The same letters are put again and recognized.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The states of a run, one type each, and what is written down of it.
+//! The states of a run, one type each, and its record on disk.
 //!
 //! ```text
 //!   begin ──▶ Started ──▶ Running ──▶ done
@@ -8,14 +8,14 @@
 //!                └───────────▲
 //! ```
 //!
-//! A run is written down before the source, the sink or a service is touched, so a process that
-//! is killed at any moment leaves a run that can be named. Without that, a killed run looks like
-//! the finished one before it, and `--resume` would find nothing to do.
+//! A run is recorded before the source, the sink or a service is used, so a process that is killed
+//! at any moment leaves a run that can be identified. Otherwise a killed run would look like the
+//! finished one before it, and `--resume` would find nothing to do.
 //!
 //! `run.json` holds the [`RunEntry`] and, once the run has ended, its result. `committed` beside it
 //! holds the number of the last batch that the sink has confirmed. It is written after each commit
-//! without waiting for the disk: a killed process does not lose it, and after a power cut it only
-//! says less. It is what shows that a sink was dropped or restored from a backup.
+//! without flushing: it survives a kill, and after a power failure it is at worst outdated. It
+//! shows whether a sink was dropped or restored from a backup.
 
 use std::path::Path;
 
@@ -24,38 +24,39 @@ use serde_json::{Map, Value};
 
 use super::described::Described;
 use super::report::RunError;
+use super::since::ReadScope;
 use super::state::{RunCheckpoint, StateDir};
 use crate::letter::now_ms;
 
-/// The name of the file that holds the last run of a pipeline.
+/// The file with the last run of a pipeline.
 pub(super) const RUN_FILE: &str = "run.json";
-/// The name of the file that holds the last batch that was committed.
+/// The file with the number of the last committed batch.
 const COMMITTED_FILE: &str = "committed";
 
 /// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// It is written down and has not read anything, or was killed before it did.
+    /// It is recorded and has not read anything, or was killed before it did.
     Started,
     /// It is running, or was killed.
     Running,
     /// It is complete.
     Done,
-    /// A gate ended it.
+    /// A gate halted it.
     Halted,
-    /// It was stopped by a person or a signal.
+    /// A person or a signal stopped it.
     Stopped,
-    /// A service or the sink asked for more time than the run may wait.
+    /// A service or the sink asked for a longer wait than the run allows.
     Waiting,
-    /// An incident ended it.
+    /// An incident suspended it.
     Suspended,
     /// It failed.
     Failed,
 }
 
 impl RunStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [RunStatus; 8] = [
         RunStatus::Started,
         RunStatus::Running,
@@ -67,7 +68,7 @@ impl RunStatus {
         RunStatus::Failed,
     ];
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -82,7 +83,7 @@ impl RunStatus {
         }
     }
 
-    /// How a run with this status came to be unfinished, after "it was".
+    /// How the run ended, after "it was".
     pub(super) const fn ending(self) -> &'static str {
         match self {
             RunStatus::Started | RunStatus::Running => "killed",
@@ -96,32 +97,35 @@ impl RunStatus {
     }
 }
 
-/// What is written down of a run.
+/// The record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEntry {
     /// The id of the run.
     #[serde(default)]
     pub run: String,
-    /// The pipeline.
+    /// The name of the pipeline.
     pub pipeline: String,
     /// Its status.
     pub status: RunStatus,
-    /// Which source, steps and sink it was started with.
+    /// The fingerprint of its source, steps and sink.
     #[serde(default)]
     pub fingerprint: String,
-    /// When it began, in milliseconds since 1970.
+    /// Time of its start, in milliseconds since 1970.
     #[serde(default)]
     pub began_ms: i64,
-    /// When this was written, in milliseconds since 1970.
+    /// Time of this record, in milliseconds since 1970.
     #[serde(default)]
     pub at_ms: i64,
-    /// How often it was resumed.
+    /// The number of resumes.
     #[serde(default)]
     pub resumes: u32,
-    /// What the source said of itself when it was first read.
+    /// The description of the source when it was first read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<Described>,
-    /// The last checkpoint, once only the sink's finish was left to do.
+    /// What it reads, if the source is read incrementally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ReadScope>,
+    /// The last checkpoint, once only finishing the sink was left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finishing: Option<Box<RunCheckpoint>>,
 }
@@ -150,7 +154,7 @@ impl RunEntry {
         }
         self.keep(state, status, Some(result))?;
         if status == RunStatus::Done {
-            // A file that was not made is not there, which is as good.
+            // A missing file is fine.
             let _ = std::fs::remove_file(state.file(COMMITTED_FILE));
         }
         Ok(())
@@ -160,20 +164,19 @@ impl RunEntry {
 /// The last run of a pipeline.
 #[derive(Debug)]
 pub enum Last {
-    /// There was none.
+    /// There is none.
     Never,
     /// It is complete.
     Done(RunEntry),
-    /// It is not, and can be resumed.
+    /// It is unfinished and can be resumed.
     Unfinished(Unfinished),
 }
 
 impl Last {
-    /// Reads it.
+    /// Reads the record.
     ///
     /// # Errors
-    /// When it is there and cannot be read: to go on as if there had been none could append
-    /// records twice.
+    /// When it exists and cannot be read: treating it as missing could append records twice.
     pub(super) fn read(state: &StateDir) -> Result<Last, String> {
         let path = state.file(RUN_FILE);
         let bytes = match std::fs::read(&path) {
@@ -194,6 +197,16 @@ impl Last {
         Ok(Last::Unfinished(Unfinished { entry, committed }))
     }
 
+    /// The description of the source of the last run.
+    #[must_use]
+    pub fn layer(&self) -> Option<Described> {
+        match self {
+            Last::Never => None,
+            Last::Done(entry) => entry.layer.clone(),
+            Last::Unfinished(run) => run.entry.layer.clone(),
+        }
+    }
+
     /// Its status, if there was a run.
     #[must_use]
     pub fn status(&self) -> Option<RunStatus> {
@@ -205,7 +218,7 @@ impl Last {
     }
 }
 
-/// The last batch of a run that its sink confirmed; 0 if none is known.
+/// The number of the last batch of a run that its sink confirmed; 0 if none is known.
 fn committed(path: &Path, run: &str) -> u64 {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     match text.trim_end().split_once(' ') {
@@ -214,23 +227,23 @@ fn committed(path: &Path, run: &str) -> u64 {
     }
 }
 
-/// A run that did not end, or ended before all was done.
+/// A run that did not end, or ended before everything was done.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// What is written down of it.
+    /// Its record.
     pub entry: RunEntry,
-    /// The last batch that the sink confirmed.
+    /// The number of the last batch that the sink confirmed.
     pub committed: u64,
 }
 
 impl Unfinished {
-    /// Whether rows of it may be in the sink.
+    /// Whether the sink may have rows of it.
     #[must_use]
     pub fn has_committed(&self) -> bool {
         self.committed > 0
     }
 
-    /// Resumes it.
+    /// Resumes the run.
     pub(super) fn resume(self, state: &StateDir) -> Result<Started<'_>, String> {
         let mut entry = self.entry;
         entry.resumes += 1;
@@ -239,14 +252,14 @@ impl Unfinished {
     }
 }
 
-/// A run that is written down and has not touched its source or sink.
+/// A run that is recorded and has not used its source or sink.
 pub(super) struct Started<'a> {
     pub(super) entry: RunEntry,
     state: &'a StateDir,
 }
 
 impl<'a> Started<'a> {
-    /// Begins a new run.
+    /// Starts a new run.
     pub(super) fn new(state: &'a StateDir, pipeline: &str, fingerprint: &str) -> Result<Started<'a>, String> {
         let now = now_ms();
         let mut entry = RunEntry {
@@ -258,20 +271,21 @@ impl<'a> Started<'a> {
             at_ms: now,
             resumes: 0,
             layer: None,
+            scope: None,
             finishing: None,
         };
         entry.keep(state, RunStatus::Started, None)?;
         Ok(Started { entry, state })
     }
 
-    /// The source was looked at, the sink is open: records are read from now on.
+    /// The source was examined and the sink is open: reading starts.
     pub(super) fn running(mut self, layer: Described) -> Result<Running<'a>, String> {
         self.entry.layer = Some(layer);
         self.entry.keep(self.state, RunStatus::Running, None)?;
         Ok(Running { entry: self.entry, state: self.state })
     }
 
-    /// It could not begin: why is written down and handed on.
+    /// The run could not start: records the reason and returns it.
     pub(super) fn fail(mut self, why: RunError) -> RunError {
         let result = serde_json::json!({ "error": why.to_string() });
         match self.entry.keep(self.state, why.status(), Some(result)) {
@@ -280,7 +294,7 @@ impl<'a> Started<'a> {
         }
     }
 
-    /// An earlier attempt had done all that was to do.
+    /// An earlier attempt had completed the run.
     pub(super) fn done(mut self, result: Value) -> Result<(), String> {
         self.entry.end(self.state, RunStatus::Done, result)
     }
@@ -293,15 +307,15 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Notes a batch that the sink has confirmed.
+    /// Records a batch that the sink has confirmed.
     pub(super) fn committed(&self, batch: u64) -> Result<(), String> {
         let path = self.state.file(COMMITTED_FILE);
         std::fs::write(&path, format!("{} {batch}\n", self.entry.run))
             .map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// All batches are committed; the sink is completed next. Where it is one transaction, that is
-    /// noted as committed: whether it was, only the sink can tell.
+    /// All batches are committed; finishing the sink comes next. If the run is one transaction, it
+    /// is recorded as committed: only the sink knows whether it was.
     pub(super) fn finishing(&mut self, checkpoint: &RunCheckpoint) -> Result<(), String> {
         self.committed(checkpoint.batch)?;
         self.entry.finishing = Some(Box::new(checkpoint.clone()));
@@ -313,14 +327,14 @@ impl<'a> Running<'a> {
         self.entry.finishing.is_some()
     }
 
-    /// Writes down how it ended.
+    /// Records how the run ended.
     pub(super) fn end(mut self, status: RunStatus, result: Value) -> Result<(), String> {
         self.entry.end(self.state, status, result)
     }
 }
 
-/// An id that sorts by time and is never given twice: the moment in milliseconds and 32 random
-/// bits, both in hexadecimal.
+/// A unique id that sorts by time: the time in milliseconds and 32 random bits, both in
+/// hexadecimal.
 fn new_id(now_ms: i64) -> Result<String, String> {
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|e| format!("cannot get random numbers from the system: {e}"))?;

@@ -1,4 +1,4 @@
-//! A run: from source through steps and gates into the sink, completely or loudly not.
+//! A run: from source through steps and gates into the sink, completely or with an error.
 //!
 //! ```text
 //!   source (thread)      steps and gates (thread)            sink (this thread)
@@ -6,31 +6,31 @@
 //!                        until the next one has come         checkpoint in one transaction
 //! ```
 //!
-//! Both queues hold two batches, and a step that asks a service as many as its window admits, so
-//! memory does not depend on the source. One batch is held back so that the gates on the whole run
-//! are asked before the last commit. The counts travel with the checkpoint: after any number of
-//! kills and resumes they are those of one run.
+//! Both queues hold two batches, and a step that calls a service as many as its window admits, so
+//! memory does not depend on the size of the source. One batch is held back, so that the gates on
+//! the whole run are evaluated before the last commit. The counts are part of the checkpoint: after
+//! any number of kills and resumes they are those of one run.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `build` | from a manifest to its parts |
-//! | [`source`], `csv_rows`, `table`, `paged` | where pages come from: files, tables, services |
-//! | `service` | from a service of the manifest to a job |
-//! | `fetched` | files of web servers and buckets |
-//! | `spooled` | pages of services that are kept before they are read |
-//! | `described` | what a source said of itself when the run began |
-//! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
-//! | `replay`, `in_place` | dead letters back into the sink, or into the row that they have there |
+//! | `build` | builds the parts of a manifest |
+//! | [`source`], `csv_rows`, `table`, `paged` | the sources: files, tables, services |
+//! | `service` | builds the job for a service of the manifest |
+//! | `fetched` | downloads files from web servers and buckets |
+//! | `spooled` | downloads all pages of a service before they are read |
+//! | `described` | the description of a source when the run began |
+//! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
+//! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
-//! | `state`, `last` | lock and files; the results as others read them |
-//! | `begin` | continue the unfinished run, or start a new one |
-//! | `counts` | what became of the records |
-//! | `drive` | the run: what it starts from, its threads, what it leaves |
+//! | `state`, `last` | lock and files; the last runs, for monitoring |
+//! | `begin` | decides: continue the unfinished run, or start a new one |
+//! | `counts` | the outcomes of the records |
+//! | `drive` | drives the run: its starting point, its threads, its result |
 //! | `transform` | the second thread: steps and gates |
-//! | `stream` | the threads before it, one for each step that asks a service |
+//! | `stream` | the threads before it, one for each step that calls a service |
 //! | `landing` | the third: rejects, rows and checkpoint |
-//! | `report` | how it ended |
-//! | `plan` | what would happen |
+//! | `report` | the result of a run |
+//! | `plan` | plans a run without executing it |
 
 mod begin;
 mod build;
@@ -52,6 +52,7 @@ pub mod rejects;
 mod replay;
 mod report;
 mod service;
+mod since;
 pub mod source;
 mod spooled;
 mod state;

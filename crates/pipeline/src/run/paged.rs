@@ -1,9 +1,9 @@
 //! A layer of a remote service as the source of a run.
 //!
 //! A page is a batch: it is committed together with the position after it, so that a killed run
-//! asks for no page twice that it has committed. What the position cannot carry, the marks of
-//! identifiers that are no numbers, is committed beside it as seen keys. The service is not asked
-//! before the first page is wanted, unless its fields are not known yet.
+//! does not request a committed page again. Hashes of ids that are not numbers do not fit into the
+//! position; they are committed beside it as seen keys. The service is not called before the first
+//! page is needed, unless its fields are unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ use crate::source::{IdentifierHash, Job, LayerBefore, Position, SourceError, Tro
 use crate::step::StepError;
 use crate::traffic::Traffic;
 
-/// How often a wait looks whether the run is being stopped.
+/// How often a wait checks whether the run is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
 
-/// A layer of a service being read.
+/// Reads a layer of a service.
 pub(super) struct Paged {
     open: Option<Box<dyn crate::source::FeatureSource>>,
     runtime: Arc<Runtime>,
@@ -35,16 +35,16 @@ pub(super) struct Paged {
     layer: Layer,
     shape: Option<Shape>,
     id: String,
-    /// Received by an earlier attempt at this run.
+    /// The number of records received by an earlier attempt at this run.
     resumed: u64,
     stop: Arc<AtomicBool>,
 }
 
-/// Why it cannot go on, in the words of a run.
+/// The error of a source as the error of a step.
 pub(super) fn stuck(error: SourceError) -> StepError {
     match error.trouble {
         Trouble::TryLater(until) => StepError::TryLater { code: error.code, until, said: error.message },
-        // Nobody said until when: it may be asked again at once.
+        // No end is known: it may be called again at once.
         Trouble::Down => {
             let (code, said) = (error.code, error.to_string());
             StepError::TryLater { code, until: Clock::system().wall(), said }
@@ -56,7 +56,7 @@ pub(super) fn stuck(error: SourceError) -> StepError {
     }
 }
 
-/// Waits for something, unless the run is stopped meanwhile.
+/// Waits for a future, unless the run is stopped.
 pub(super) async fn unless<T>(
     stop: &AtomicBool,
     work: impl Future<Output = Result<T, SourceError>>,
@@ -72,10 +72,11 @@ pub(super) async fn unless<T>(
 }
 
 impl Paged {
-    /// A layer, with what an earlier run knew of it.
+    /// A layer, with the description of an earlier run. If only `changes` are read, that one has read
+    /// other records of it, and its fields hold all the same.
     pub(super) fn new(
         make: Make,
-        described: Option<&Described>,
+        (described, changes): (Option<&Described>, bool),
         stop: Arc<AtomicBool>,
         traffic: &Traffic,
     ) -> Result<Paged, StepError> {
@@ -83,8 +84,9 @@ impl Paged {
         let job = make().map_err(broken)?;
         let id = job.id();
         let runtime = traffic.runtime()?;
-        if let Some(described) = described.filter(|described| described.stamp == id) {
-            let layer = described.layer()?;
+        if let Some(described) = described.filter(|described| changes || described.stamp == id) {
+            let mut layer = described.layer()?;
+            layer.records = layer.records.filter(|_| !changes);
             let (shape, crs) = (described.shape(), layer.crs.clone());
             let known = LayerBefore { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
             return Ok(Paged { open: None, runtime, make, known, layer, shape, id, resumed: 0, stop });
@@ -102,7 +104,7 @@ impl Paged {
     }
 
     fn connect(&mut self, from: Option<Position>, marks: Vec<IdentifierHash>) -> Result<(), StepError> {
-        // What is under way of another position ends first.
+        // End the requests of the previous position first.
         self.open = None;
         let job = (self.make)().map_err(StepError::Broken)?;
         let known = LayerBefore { marks, ..self.known.clone() };
@@ -125,9 +127,8 @@ impl Source for Paged {
         self.id.clone()
     }
 
-    fn extent(&mut self) -> Option<Bounds> {
-        let open = self.open.as_ref()?;
-        self.runtime.block_on(unless(&self.stop, async { Ok(open.extent().await) })).ok().flatten()
+    fn extent(&self) -> Option<Bounds> {
+        self.open.as_ref()?.extent()
     }
 
     fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError> {

@@ -1,4 +1,4 @@
-//! What a run would do, without doing it.
+//! Plans a run without executing it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,84 +16,90 @@ use crate::traffic;
 /// What a run would do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// The pipeline.
+    /// The name of the pipeline.
     pub pipeline: String,
-    /// Records in the source, if that is known before reading.
+    /// The number of records in the source, if known before reading.
     pub records: Option<u64>,
-    /// The layer that is read.
+    /// The layer to read.
     pub layer: String,
-    /// Its system.
+    /// Its coordinate reference system.
     pub source_crs: Option<String>,
-    /// The fields as they come, with their types.
+    /// The fields of the source, with their types.
     pub fields_in: Vec<(String, String)>,
     /// The steps.
     pub steps: Vec<String>,
-    /// The fields as they go, with their types.
+    /// The fields of the sink, with their types.
     pub fields_out: Vec<(String, String)>,
-    /// The shape as it goes; none if it is mixed or unknown.
+    /// The geometry type in the sink; `None` if mixed or unknown.
     pub shape: Option<String>,
-    /// The system as it goes.
+    /// The coordinate reference system of the sink.
     pub sink_crs: String,
-    /// The gates with severity and the share that may fail.
+    /// The gates with severity and highest failure rate, from 0 to 1.
     pub gates: Vec<(String, String, f64)>,
-    /// Where it goes.
+    /// The sink.
     pub sink: String,
-    /// What happens to what is there.
+    /// What prevents writing the records to an existing table, each with what removes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sink_problems: Vec<String>,
+    /// Why the sink could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink_unknown: Option<String>,
+    /// What happens to existing records.
     pub mode: String,
-    /// By which fields.
+    /// The key fields.
     pub key: Vec<String>,
-    /// Whether a run that is cut off goes on at a batch, or begins again.
+    /// Whether an interrupted run continues at a batch; otherwise it starts again.
     pub resumable: bool,
-    /// Batches, if the number of records is known.
+    /// The number of batches, if the number of records is known.
     pub batches: Option<u64>,
-    /// Calls to services, by the source and by steps, if no answer is kept yet and none is repeated.
+    /// The number of calls by the source and steps, if nothing is cached and nothing is retried.
     pub calls: Option<u64>,
-    /// The most calls, if every one fails as often as the policy allows.
+    /// The number of calls if every one fails as often as the policy allows.
     pub calls_max: Option<u64>,
-    /// The services that are asked.
+    /// The services that are called.
     pub asked: Vec<ServiceLoad>,
-    /// The longest that one record may take, in seconds.
+    /// The longest time that one record may take, in seconds.
     pub record_seconds_max: f64,
 }
 
-/// What a service is asked, by all who share its lane.
+/// The calls to one service, by all that share its lane.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceLoad {
-    /// The service; several names are of one host and key.
+    /// The name of the service; several names if they share host and key.
     pub service: String,
     /// Its profile, if it has one.
     pub profile: Option<String>,
-    /// Steps that ask it, each once per record.
+    /// The number of steps that call it, each once per record.
     pub steps: u64,
-    /// What the source asks of it.
+    /// The requests of the source to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<PagePlan>,
-    /// Requests and questions together, if no answer is kept yet, none is repeated, and their
+    /// The number of calls of source and steps, if nothing is cached, nothing is retried, and the
     /// number is known.
     pub questions: Option<u64>,
-    /// Calls per second and burst that its profile names.
+    /// The rate in calls per second and the burst in calls, from its profile.
     pub allowed: Option<(f64, u32)>,
-    /// What a thousand calls cost, if the manifest says.
+    /// The price of a thousand calls, if the manifest has one.
     pub price_per_thousand: Option<f64>,
     /// The lane that all calls share.
     #[serde(skip)]
     pub lane: LaneConfig,
 }
 
-/// What a source asks for.
+/// The requests of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagePlan {
-    /// Requests in all, those that describe the layer included; `None` if nobody says how many
-    /// records there are.
+    /// The number of requests, including those that describe the layer; `None` if the number of
+    /// records is unknown.
     pub requests: Option<u64>,
-    /// Requests before the second page. The plan has made them.
+    /// The number of requests before the second page. The plan has made them.
     pub opening: u64,
-    /// Records on a page; none if it is a file.
+    /// The number of records on a page; `None` for a file.
     pub page: Option<u64>,
 }
 
 impl ServiceLoad {
-    /// Requests and questions together, if there are so many records.
+    /// The number of calls of source and steps for this many records.
     #[must_use]
     pub fn for_records(&self, records: u64) -> u64 {
         let pages = self.source.map_or(0, |source| {
@@ -167,11 +173,11 @@ fn asked(
     all
 }
 
-/// Plans a run. Nothing is written; a source that is a service is asked for its description and its
-/// first page, one that is a file elsewhere is fetched to be looked at, and no step asks anything.
+/// Plans a run. Writes nothing. A service that is the source is asked for its description and its
+/// first page, a remote file is downloaded to be examined, and steps make no calls.
 ///
 /// # Errors
-/// Why it cannot work, in a sentence.
+/// The reason why it cannot work.
 pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, SetupError> {
     let parts = build(manifest, folder, None, Arc::default()).map_err(String::from)?;
     let opening = parts.traffic.requests();
@@ -199,8 +205,14 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, SetupError> {
         .ok()
         .and_then(|mode| mode.as_str().map(str::to_owned))
         .unwrap_or_default();
+    let (sink_problems, sink_unknown) = match parts.sink.differences() {
+        Ok(problems) => (problems, None),
+        Err(why) => (Vec::new(), Some(why.to_string())),
+    };
     Ok(Plan {
         pipeline: parts.id,
+        sink_problems,
+        sink_unknown,
         records: layer.records,
         layer: layer.name.clone(),
         source_crs: layer.crs.as_ref().map(ToString::to_string),

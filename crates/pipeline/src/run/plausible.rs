@@ -1,8 +1,9 @@
-//! A source whose coordinates are held against the system that it declares, page by page.
+//! Checks the coordinates of a source against the coordinate reference system that it declares,
+//! page by page.
 //!
-//! A wrong label is not seen in a row, and a sink takes it without a word. So the box around every
-//! page is looked at before the page goes on, and a contradiction ends the run before that page is
-//! committed. `source.trust_crs` turns it off.
+//! A wrong declaration does not show in a single row, and a sink accepts it silently. So the
+//! bounding box of every page is checked before the page continues, and a contradiction ends the
+//! run before that page is committed. `source.trust_crs` disables the check.
 
 use tidegate_geo::crs::Plausibility;
 use tidegate_geo::format::Layer;
@@ -14,17 +15,17 @@ use crate::manifest;
 use crate::source::IdentifierHash;
 use crate::step::{self, StepError};
 
-/// What to do if the coordinates are right all the same.
+/// The advice if the coordinates are right nevertheless.
 const ACCEPT: &str = "to accept them, set `source.trust_crs: true` (`fetch --trust-crs`)";
 
 struct Plausible {
     source: Box<dyn Source>,
     plausibility: Plausibility,
-    /// The source was asked for the extent that it declares.
+    /// Whether the source was asked for the extent that it declares.
     asked: bool,
 }
 
-/// The source, with its coordinates held against this system; as it is, if the manifest trusts it.
+/// Adds the check to a source, unless the manifest trusts it.
 pub(super) fn watched(
     source: Box<dyn Source>,
     pipeline: &manifest::Pipeline,
@@ -33,7 +34,7 @@ pub(super) fn watched(
     if pipeline.source.as_ref().is_some_and(|form| form.trust_crs) {
         return Ok(source);
     }
-    // A person who sets the system knows better than the source.
+    // An explicit coordinate reference system overrides that of the source.
     let first = pipeline.steps.iter().find(|form| form.set_crs.is_some() || form.reproject.is_some());
     let crs = match first.and_then(|form| form.set_crs.as_deref()) {
         Some(name) => Some(step::crs(name)?),
@@ -70,14 +71,15 @@ impl Source for Plausible {
             }
         }
         if let Some(page) = &page {
-            self.plausibility
-                .see_batch(&page.batch)
-                .map_err(|problem| StepError::Failed { code: problem.code, said: problem.message })?;
+            self.plausibility.see_batch(&page.batch).map_err(|problem| {
+                let said = format!("{} ({})", problem.message, problem.code);
+                StepError::Failed { code: problem.code, said }
+            })?;
         }
         Ok(page)
     }
 
-    fn extent(&mut self) -> Option<Bounds> {
+    fn extent(&self) -> Option<Bounds> {
         self.source.extent()
     }
 

@@ -1,9 +1,9 @@
-//! Where rejected records go: a file of lines, or the store of dead letters (`letters`).
+//! Stores rejected records: in an NDJSON file, or in the store of dead letters (`letters`).
 //!
-//! A reject is durable before the batch that it belongs to is committed. A run that is killed in
-//! between resumes at the batch before, and would write it a second time; so a checkpoint holds
-//! the mark up to which lines count, and a resumed run takes back what lies behind it. A store
-//! knows a letter again instead.
+//! A reject is durable before its batch is committed. A run that is killed in between resumes at
+//! that batch and would write the reject again. So a checkpoint holds the mark up to which lines
+//! count, and a resumed run truncates the rest. The letter store recognizes repeated letters
+//! instead.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -23,65 +23,67 @@ pub enum BatchRefused {
     Incident(String),
 }
 
-/// What was not successful in a batch.
+/// The unsuccessful records of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsuccessful<'a> {
-    /// Records given up.
+    /// Records rejected.
     pub rejected: &'a [Reject],
-    /// Records that failed and are in the sink all the same.
+    /// Records that failed and are written nevertheless.
     pub failed: &'a [Reject],
-    /// Records in the batch.
+    /// The number of records in the batch.
     pub records: u64,
 }
 
-/// Takes rejected records.
+/// Stores rejected records.
 pub trait Rejects: Send {
-    /// Takes those of a batch in and makes them durable; the mark after them.
+    /// Stores the rejects of a batch durably; returns the mark after them.
     ///
     /// # Errors
-    /// Nothing of the batch may be committed.
+    /// When nothing of the batch may be committed.
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
 
-    /// Begins anew: what an earlier run gave up is no longer of this one.
+    /// Starts a new run: rejects of earlier runs no longer count.
     ///
     /// # Errors
-    /// When it cannot be put away.
+    /// When they cannot be removed.
     fn begin(&mut self) -> Result<(), String>;
 
-    /// Takes back what lies behind a mark.
+    /// Removes everything after a mark.
     ///
     /// # Errors
-    /// When that failed.
+    /// When that fails.
     fn rewind(&mut self, mark: u64) -> Result<(), String>;
 
-    /// Which store this is; a resumed run must find the same. Empty where the mark tells enough.
+    /// The identity of the store; a resumed run must find the same. Empty if the mark is
+    /// sufficient.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// When it cannot be read.
     fn identity(&mut self) -> Result<String, String> {
         Ok(String::new())
     }
 
-    /// Asks at the end of a run whether all of them are there: those up to the mark, as counted.
+    /// Verifies at the end of a run that all rejects up to the mark are there.
     ///
     /// # Errors
-    /// When some are missing, or it cannot be asked.
+    /// When some are missing, or the store cannot be read.
     fn verify(&mut self, mark: u64, counts: &RecordCounts) -> Result<(), String>;
 
-    /// Where they are, for people.
+    /// The location, for people.
     fn place(&self) -> String;
 }
 
-/// One JSON object per line.
+/// Rejects as one JSON object per line.
 pub struct NdjsonRejects {
     path: PathBuf,
     file: Option<File>,
+    /// The length of the file, in bytes: the mark.
     len: u64,
     pipeline: String,
 }
 
 impl NdjsonRejects {
-    /// Rejects of a pipeline in this file, which is made with the first of them.
+    /// The rejects of a pipeline in this file, which is created with the first one.
     #[must_use]
     pub fn new(path: &Path, pipeline: &str) -> NdjsonRejects {
         let len = std::fs::metadata(path).map_or(0, |about| about.len());
@@ -101,7 +103,7 @@ impl NdjsonRejects {
     }
 }
 
-/// A reject as one line.
+/// A reject as one line of JSON.
 fn line(pipeline: &str, reject: &Reject) -> String {
     let problems: Vec<_> = reject
         .problems
@@ -122,7 +124,7 @@ fn line(pipeline: &str, reject: &Reject) -> String {
 
 impl Rejects for NdjsonRejects {
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
-        // What is in the sink need not be here too.
+        // Failed records are in the sink already.
         if batch.rejected.is_empty() {
             return Ok(self.len);
         }

@@ -1,9 +1,10 @@
-//! Dead letters back into the sink: through the stage that failed and all behind it.
+//! Replays dead letters into the sink, from the failed stage onward.
 //!
-//! What ran when the letters were made is kept in their store: the manifest with its variables put
-//! in, and what the source said of itself. So a replay writes where the run wrote, and needs no
-//! source. Each letter's mark is committed with its rows, so a replay that is killed between the
-//! sink and the letter finds the mark and writes nothing twice, also where records are appended.
+//! The letter store keeps what ran when the letters were made: the manifest with its variables
+//! resolved, and the description of the source. So a replay writes where the run wrote, and needs
+//! no source. The mark of each letter is committed with its rows, so a replay that is killed
+//! between the sink and the letter finds the mark and writes nothing twice, even if records are
+//! appended.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
@@ -12,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tidegate_core::letter::LetterId;
+use tidegate_core::letter::{LetterId, LetterState};
 use tidegate_core::{Code, Rng};
 use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
-use tidegate_geo::{Batch, Problem, Schema};
+use tidegate_geo::{Batch, Problem};
 
 use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
@@ -30,14 +31,14 @@ use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, repla
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Policy, WriteMode};
-use crate::sink::{RowCounts, Sink, SinkError, Spec};
-use crate::step::{Aside, Reject, SeenKey, StepError};
+use crate::sink::{RowCounts, RunTime, Sink, SinkError, Spec};
+use crate::step::{Aside, Flow, Reject, SeenKey, StepError};
 use crate::traffic::Traffic;
 
-/// The scope under which a sink keeps the marks of letters that were replayed.
+/// The scope under which a sink stores the marks of replayed letters.
 const SCOPE: u16 = u16::MAX - 1;
 
-/// How a pipeline is run again, as the store of its letters keeps it.
+/// How to replay a pipeline, as the letter store keeps it.
 #[derive(Deserialize)]
 struct ReplayKit {
     manifest: Manifest,
@@ -46,28 +47,28 @@ struct ReplayKit {
     source: Described,
 }
 
-/// Who runs the letters of a manifest again.
+/// Replays the letters of a manifest.
 pub struct ManifestReplay {
     kit: ReplayKit,
     ready: Option<PreparedReplay>,
-    /// No service is asked faster than this.
+    /// The highest call rate to any service, in calls per second.
     rate_max: Option<f64>,
-    /// What was written last, to look whether it is there.
+    /// The letters and batches written last, for verification.
     last: Vec<(Vec<LetterId>, Batch)>,
 }
 
 struct PreparedReplay {
     parts: PipelineParts,
-    /// The file whose rows are changed by their number.
+    /// The file whose rows are changed by number.
     in_place: Option<FileRows>,
     _lock: StateDir,
 }
 
 impl ManifestReplay {
-    /// From what the store kept; no service is asked faster than `rate_max`.
+    /// From the stored specification, with at most `rate_max` calls per second to any service.
     ///
     /// # Errors
-    /// When another version kept it.
+    /// When another version stored it.
     pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
         let kit = serde_json::from_value(spec)
             .map_err(|e| format!("cannot read the stored pipeline definition: {e}"))?;
@@ -112,11 +113,11 @@ impl ManifestReplay {
     }
 }
 
-/// The sink of a run, for records that are added to what it wrote.
+/// The sink of a run, opened to add records.
 fn beside(sink: Spec) -> Spec {
     let mode = if sink.key.is_empty() { WriteMode::Append } else { WriteMode::Upsert };
     let pipeline = format!("{}#replay", sink.pipeline);
-    Spec { pipeline, mode, resume: true, atomic: false, ..sink }
+    Spec { pipeline, mode, at: RunTime(now_ms()), resume: true, atomic: false, ..sink }
 }
 
 fn mark(letter: &Letter) -> SeenKey {
@@ -186,7 +187,7 @@ impl Rerun for ManifestReplay {
         let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let mut missing: HashSet<LetterId> = HashSet::new();
         if parts.sink.mode == WriteMode::Upsert {
-            // What is there exactly so is not written again.
+            // Rows that are unchanged are in the sink.
             for (ids, batch) in &last {
                 let put = sink.put(batch).map_err(|e| e.to_string())?;
                 sink.rollback();
@@ -198,13 +199,13 @@ impl Rerun for ManifestReplay {
             let saved = sink.saved().map_err(|e| e.to_string())?.unwrap_or_default();
             missing.extend(letters.iter().filter(|l| !saved.seen.contains(&mark(l))).map(|l| l.id));
         }
-        // Looking leaves nothing behind.
+        // Verification leaves nothing behind.
         sink.finish().map_err(|e| e.to_string())?;
         Ok(letters.iter().map(|letter| !missing.contains(&letter.id)).collect())
     }
 }
 
-/// Letters through their stage and all behind it, into the rows that they have in the file.
+/// Replays letters into the rows that they have in the file.
 fn rows_in_place(
     parts: &mut PipelineParts,
     FileRows { path, stages: kept }: &FileRows,
@@ -241,8 +242,8 @@ fn rows_in_place(
     Ok(all_ended(ended))
 }
 
-/// Letters of one stage through it and all behind it; `None` if a service asks for more time than
-/// there is, which is how they have ended then.
+/// Replays the letters of one stage; `None` if a service asks for a longer wait than allowed, which
+/// is then their outcome.
 fn attempt(
     parts: &mut PipelineParts,
     (stage, of): (&str, &[usize]),
@@ -263,7 +264,7 @@ fn attempt(
     }
 }
 
-/// How each letter ended; one that no stage took is as it was.
+/// The outcome of each letter; a letter that no stage took is unchanged.
 fn all_ended(ended: Vec<Option<ReplayOutcome>>) -> Vec<ReplayOutcome> {
     let lost = || ReplayOutcome::Back { not_before_ms: None, note: "not tried".into() };
     ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect()
@@ -275,7 +276,7 @@ fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {
     }
 }
 
-/// The letters that are still to do, by the stage at which they failed.
+/// The remaining letters by the stage at which they failed.
 fn stages<'a>(letters: &'a [Letter], ended: &[Option<ReplayOutcome>]) -> BTreeMap<&'a str, Vec<usize>> {
     let mut stages: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, letter) in letters.iter().enumerate() {
@@ -286,8 +287,8 @@ fn stages<'a>(letters: &'a [Letter], ended: &[Option<ReplayOutcome>]) -> BTreeMa
     stages
 }
 
-/// Letters of one stage through it and all behind it. Their place among the letters is the number
-/// of their record.
+/// Takes the letters of one stage through it and the following ones. The index of a letter is the
+/// number of its record.
 fn through(
     parts: &mut PipelineParts,
     stage: &str,
@@ -295,20 +296,20 @@ fn through(
     of: &[usize],
     aside: &mut Aside,
 ) -> Result<Batch, StepError> {
-    let (from, schema) = match stage {
-        "read" => (0, &parts.start.schema),
-        "gate" | "sink" => (parts.steps.len(), &parts.flow.schema),
+    let (from, flow) = match stage {
+        "read" => (0, &parts.start),
+        "gate" | "sink" => (parts.steps.len(), &parts.flow),
         label => {
             let found = parts.steps.iter().position(|step| step.label == label);
             let unknown = || format!("the pipeline no longer has a stage {label:?}");
             let at = found.ok_or_else(unknown)?;
-            (at, parts.steps.get(at).map(|step| &step.before.schema).ok_or_else(unknown)?)
+            (at, parts.steps.get(at).map(|step| &step.before).ok_or_else(unknown)?)
         }
     };
-    let mut batch = Batch::new(schema.clone());
+    let mut batch = Batch::new(flow.schema.clone());
     for at in of {
         if let Some(letter) = letters.get(*at) {
-            read(letter, *at as u64, schema, &mut batch, aside)?;
+            read(letter, *at as u64, flow, &mut batch, aside)?;
         }
     }
     for step in parts.steps.iter_mut().skip(from) {
@@ -318,11 +319,11 @@ fn through(
     parts.gates.judge(batch, aside).map_err(|halt| StepError::Broken(halt.to_string()))
 }
 
-/// A letter's payload as a row, or as rejected again.
+/// The payload of a letter as a row, or as rejected again.
 fn read(
     letter: &Letter,
     record: u64,
-    schema: &Arc<Schema>,
+    Flow { schema, crs, .. }: &Flow,
     batch: &mut Batch,
     aside: &mut Aside,
 ) -> Result<(), StepError> {
@@ -337,7 +338,7 @@ fn read(
             call: None,
         });
     };
-    // Whoever wrote it first counts; only an edit can say which of the two is right.
+    // The first record with the key is in the sink; only an edit can decide which is right.
     let repeats = letter.stage == "gate" && letter.failure.code == Code::CONSTRAINT_VIOLATION;
     if repeats && letter.remedies.is_empty() {
         refuse(vec![Problem::new(letter.failure.code, letter.failure.message.clone())]);
@@ -347,6 +348,21 @@ fn read(
     let mut reader = GeoJsonReader::new(Cursor::new(text), schema.clone(), options);
     let mut rejected: Vec<Rejected> = Vec::new();
     let found = reader.next_batch(&mut rejected);
+    let named = match reader.named_crs() {
+        Ok(named) => named,
+        Err(problem) => {
+            refuse(vec![problem]);
+            return Ok(());
+        }
+    };
+    if let (Some(named), Some(crs)) = (&named, crs)
+        && named != crs
+        && !(named.is_wgs84() && crs.is_wgs84())
+    {
+        let what = format!("the payload says that it is in {named}, and this stage takes {crs}; edit it");
+        refuse(vec![Problem::new(Code::CRS_MISMATCH, what)]);
+        return Ok(());
+    }
     match found {
         Ok(Some(found)) if found.len() == 1 => {
             batch.go_to_record(record);
@@ -366,7 +382,7 @@ fn read(
     Ok(())
 }
 
-/// Rows and marks in one transaction, which is tried again while somebody else holds the sink.
+/// Writes rows and marks in one transaction, with retries while the sink is locked.
 fn land(
     sink: &mut dyn Sink,
     batch: &Batch,
@@ -396,7 +412,7 @@ fn land(
     }
 }
 
-/// The letter of a second death: where and as it failed now.
+/// The letter of a replay that failed: the stage and failure of now.
 fn died(letter: &Letter, reject: &Reject) -> Letter {
     let first = reject.problems.first();
     let message = first.map_or_else(String::new, |problem| match problem.path.as_str() {
@@ -406,6 +422,13 @@ fn died(letter: &Letter, reject: &Reject) -> Letter {
     let code = first.map_or(Code::UNKNOWN, |problem| problem.code);
     let mut child = replay_failure(letter, code, message, now_ms());
     child.stage.clone_from(&reject.stage);
+    if let Some(call) = &reject.call {
+        child.failure.attempts.clone_from(&call.attempts);
+        if let Some(not_before_ms) = call.not_before_ms {
+            child.not_before_ms = Some(not_before_ms);
+            child.state = LetterState::Scheduled;
+        }
+    }
     let received = child.payload.received.clone();
     let current = Some(reject.feature.clone().into_bytes()).filter(|feature| *feature != received);
     child.payload = Payload { received, current };

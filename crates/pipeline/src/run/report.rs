@@ -1,4 +1,4 @@
-//! How a run ended, for people and machines.
+//! The result of a run, for people and programs.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tidegate_geo::crs::Operation;
 
 use super::counts::RecordCounts;
 use super::lifecycle::RunStatus;
+use super::since::ReadScope;
 use super::source::Told;
 use super::state::StateError;
 use crate::error::SetupError;
@@ -18,26 +19,26 @@ use crate::step::StepError;
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// All records have an end.
+    /// All records have an outcome.
     Done,
-    /// A gate ended it.
+    /// A gate halted it.
     Halted(Halt),
     /// It was stopped from outside.
     Stopped,
-    /// The other side wants more patience than there is.
+    /// The remote side asks for a longer wait than the run allows.
     TryLater(Code, Wall),
     /// A batch failed as a whole: an incident was opened, which suspends the pipeline.
     Suspended(String),
 }
 
-/// How a run began: for people, who asked for one or the other.
+/// How a run began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Began {
     /// The id of the run.
     pub run: String,
-    /// An unfinished run goes on.
+    /// Whether an unfinished run is continued.
     pub resumed: bool,
-    /// Why it goes on, or why a new one was started.
+    /// Why it is continued, or why a new one was started.
     pub why: String,
 }
 
@@ -50,74 +51,75 @@ impl std::fmt::Display for Began {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// The pipeline.
+    /// The name of the pipeline.
     pub pipeline: String,
-    /// Which run it was, and whether it was resumed.
+    /// The id of the run, and whether it was resumed.
     pub began: Began,
     /// How it ended.
     pub end: End,
-    /// What became of the records, over all resumes.
+    /// The outcomes of the records, over all resumes.
     pub counts: RecordCounts,
-    /// What the gates counted.
+    /// The counts of the gates.
     pub gates: Vec<GateTally>,
-    /// What to tell.
+    /// Warnings.
     pub warnings: Vec<String>,
-    /// Where the rejects are.
+    /// The location of the rejects.
     pub rejects: String,
-    /// Where the records are.
+    /// The sink.
     pub sink: String,
-    /// Their reference system there.
+    /// The coordinate reference system in the sink.
     pub crs: String,
-    /// Rows in the sink at the end, as the sink counted them; `None` if it has not been asked, or is
-    /// a file that was written whole.
+    /// The number of rows in the sink at the end, as counted by the sink; `None` if it was not
+    /// asked, or is a file that is written as a whole.
     pub sink_rows: Option<u64>,
-    /// From which record on this run worked; 0 if it began anew.
+    /// The number of the first record of this attempt; 0 if it was not resumed.
     pub resumed_at: u64,
-    /// What a remote source counted.
+    /// The counts of a remote source.
     pub source: Option<Told>,
-    /// Calls to services.
+    /// The number of calls to services.
     pub calls: u64,
-    /// The ways between systems that the records went.
+    /// The coordinate operations applied to the records.
     pub operations: Vec<Operation>,
-    /// Batches committed by this run.
+    /// The number of batches committed by this attempt.
     pub batches: u64,
-    /// How long it took.
+    /// Its duration.
     pub elapsed: Duration,
-    /// What a service said for which the run waits, in a sentence.
+    /// The message of the service that the run waits for.
     pub said: Option<String>,
+    /// What it read, if the source is read incrementally.
+    pub scope: Option<ReadScope>,
 }
 
-/// Why a run did not start or broke off.
+/// Why a run did not start or was aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// Nothing was begun: the manifest, the source or the sink cannot be used.
+    /// Nothing was started: the manifest, the source or the sink cannot be used.
     Setup(String),
-    /// Nothing was begun: a service asks for time, the pipeline is suspended, or another run of it
-    /// is under way.
+    /// Nothing was started: a service asks for a wait, the pipeline is suspended, or another run of
+    /// it is in progress.
     Later(String),
-    /// A service that the source needs did not give what it was asked for.
+    /// A service that the source needs failed.
     Service {
-        /// Why.
+        /// The code of the failure.
         code: Code,
-        /// When to come again; `None` if it will not help.
+        /// The earliest time to try again; `None` if that does not help.
         until: Option<Wall>,
-        /// The same in a sentence.
+        /// The message.
         said: String,
     },
-    /// Nothing was begun: it was stopped while the source was looked at. What was received of it is
-    /// kept.
+    /// Nothing was started: it was stopped while the source was examined. Downloaded data is kept.
     Stopped,
-    /// The sink is down or locked; what was committed stays, and `--resume` goes on.
+    /// The sink is down or locked; what was committed stays, and `--resume` continues.
     SinkUnavailable(String),
-    /// It broke off; what was committed stays, and `--resume` goes on.
+    /// It was aborted; what was committed stays, and `--resume` continues.
     Broken(String),
 }
 
 impl RunError {
-    /// The status that a run ends with that could not begin.
+    /// The status of a run that could not start.
     #[must_use]
     pub fn status(&self) -> RunStatus {
         match self {
@@ -133,7 +135,7 @@ impl RunError {
 }
 
 impl RunError {
-    /// Of a sink that could not be opened or asked.
+    /// The error of a sink that could not be opened or read.
     pub(super) fn of_sink(error: SinkError) -> RunError {
         match error {
             SinkError::Transient { .. } => RunError::SinkUnavailable(format!("the sink: {error}")),
@@ -181,7 +183,7 @@ impl std::fmt::Display for RunError {
     }
 }
 
-/// A way between systems for machines: what it is, how accurate, over which grids and which not.
+/// A coordinate operation as JSON: its name, its accuracy, the grids used and those missing.
 #[must_use]
 pub fn operation(operation: &Operation) -> serde_json::Value {
     json!({
@@ -201,7 +203,7 @@ pub fn operation(operation: &Operation) -> serde_json::Value {
 }
 
 impl RunReport {
-    /// The result for machines.
+    /// The result as JSON.
     #[must_use]
     pub fn to_json(&self, status: RunStatus) -> serde_json::Value {
         let (mut halt, mut until, mut incident) = (None, None, None);
@@ -220,6 +222,7 @@ impl RunReport {
             "inserted": self.counts.inserted,
             "updated": self.counts.updated,
             "unchanged": self.counts.unchanged,
+            "deleted": self.counts.deleted,
             "rejected": self.counts.dead(),
             "rejected_by_code": self.counts.rejected,
             "filtered": self.counts.filtered,
@@ -242,6 +245,7 @@ impl RunReport {
             "resumed": self.began.resumed,
             "resumed_at": self.resumed_at,
             "source": self.source,
+            "scope": self.scope.as_ref().map(ToString::to_string),
             "calls": self.calls,
             "operations": self.operations.iter().map(operation).collect::<Vec<_>>(),
             "batches": self.batches,
@@ -249,7 +253,7 @@ impl RunReport {
         })
     }
 
-    /// The status that its end means.
+    /// The status for this end.
     #[must_use]
     pub fn status(&self) -> RunStatus {
         match self.end {

@@ -1,5 +1,5 @@
-//! From a service of the manifest to a job: its profile, address and key, and the policies that
-//! hold for it.
+//! Builds the source job for a service of the manifest: profile, URL, key, and the policies that
+//! apply.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::http::{Allow, ClientConfig};
 use crate::manifest::{self, AxisOrderSpec, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
 use crate::profile::{Profile, Profiles};
 use crate::source::{
-    Ask, AxisOrder, CountTolerance, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, ServiceKind,
-    StacOptions, WfsOptions, WireConfig,
+    Ask, AxisOrder, ChangedSince, CountTolerance, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig,
+    ServiceKind, StacOptions, WfsOptions, WireConfig,
 };
 use crate::traffic::{self, Caller, Traffic};
 
-/// How far received may be from declared.
+/// The tolerated difference between received and declared records.
 pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, SetupError> {
     match &form.tolerate {
         None | Some(YamlScalar::Null) => Ok(CountTolerance::default()),
@@ -29,7 +29,7 @@ pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, S
     }
 }
 
-/// The way to an address under the manifest's policies and those of its service.
+/// The client for a URL, under the policies of the manifest and of its service.
 pub(super) fn wire(
     manifest: &Manifest,
     form: &manifest::ServiceSpec,
@@ -99,6 +99,14 @@ pub(super) fn job(
             (which, which.profile().map_err(|e| at(e.message))?)
         }
     };
+    let mut url = url;
+    let since = from
+        .since
+        .as_ref()
+        .and_then(|since| Some(ChangedSince { field: since.field.clone(), from: since.from? }));
+    if let Some(since) = &since {
+        since.restrict(&mut url, which)?;
+    }
     let paging = from.paging.clone().unwrap_or_default();
     let crs = paging.crs.as_deref().map(str::parse::<Crs>).transpose();
     let crs = crs.map_err(|problem| format!("source.paging.crs: {}", problem.message))?;
@@ -116,6 +124,7 @@ pub(super) fn job(
                 AxisOrderSpec::Xy => AxisOrder::Xy,
                 AxisOrderSpec::Yx => AxisOrder::Yx,
             }),
+            since,
         }),
         ServiceKind::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
         ServiceKind::Esri => Ask::Esri(EsriOptions {

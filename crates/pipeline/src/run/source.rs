@@ -1,8 +1,8 @@
-//! Where pages of records come from.
+//! Sources: where pages of records come from.
 //!
-//! The trait is what a run needs of a source and no more: pages, each with the position after it,
-//! and a stamp that tells whether the source is still the one that the position is of. Files are
-//! read here; whatever reads from afar implements the same trait.
+//! The trait is what a run needs of a source: pages, each with the position after it, and a stamp
+//! that tells whether the source is still in the state that the position refers to. Files are read
+//! here; remote sources implement the same trait.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -18,64 +18,64 @@ use crate::source::file::FilePosition;
 use crate::source::{Agreement, CountTolerance, FeatureTally, IdentifierHash, Wire};
 use crate::step::StepError;
 
-/// The scope under which a sink keeps the marks of a source. Those of steps and gates lie below.
+/// The scope under which a sink stores the marks of a source. Those of steps and gates are below.
 pub const SCOPE: u16 = u16::MAX;
 
-/// Some records, and where the source stands after them.
+/// A page of records, and the position after it.
 #[derive(Debug)]
 pub struct Page {
-    /// The records that could be read; may be empty.
+    /// The readable records; may be empty.
     pub batch: Batch,
-    /// Those that could not.
+    /// The unreadable records.
     pub rejected: Vec<Rejected>,
-    /// Where to go on after this page, in the source's own words.
+    /// The position after this page, in the source's own format.
     pub position: String,
-    /// What the position does not say of the records received up to it. It is committed with the
-    /// page, and whoever goes on from a position brings all of it back.
+    /// Hashes of ids received that the position does not include. They are committed with the page,
+    /// and all of them are passed back with a position.
     pub marks: Vec<IdentifierHash>,
 }
 
-/// What a remote source counted.
+/// The counts of a remote source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Told {
-    /// The layer or the file.
+    /// The name of the layer or file.
     pub layer: String,
-    /// Records that the service declared at the start.
+    /// The number of records that the service declared at the start.
     pub declared: Option<u64>,
-    /// Records that it declared last.
+    /// The number of records that it declared last.
     pub declared_last: Option<u64>,
-    /// Different records received.
+    /// The number of different records received.
     pub received: u64,
-    /// Of those, received before this run was resumed.
+    /// Of those, the number received before this run was resumed.
     pub resumed: u64,
-    /// Records that came again and were left out.
+    /// The number of duplicate records skipped.
     pub repeated: u64,
-    /// Pages received.
+    /// The number of pages received.
     pub pages: u64,
-    /// How often the layer was read from its start.
+    /// The number of times that the layer was read from its start.
     pub passes: u32,
-    /// How often the place was lost and found again further up.
+    /// The number of times that the position was lost and found again earlier in the layer.
     pub steps_back: u64,
-    /// Bytes received of a file, and in all as far as its server says; nothing of a layer.
+    /// The bytes received of a file; `None` for a layer.
     pub bytes: Option<u64>,
-    /// See `bytes`.
+    /// The size of the file in bytes, if its server declares it.
     pub bytes_declared: Option<u64>,
-    /// Calls of this run.
+    /// The number of calls of this run.
     pub calls: u64,
-    /// Of those, repeats.
+    /// Of those, the number of retries.
     pub retries: u64,
-    /// Answers that asked for fewer calls.
+    /// The number of throttled responses.
     pub throttled: u64,
     /// How declared and received compare: `exact`, `changed`, `undeclared`, `tolerated`,
-    /// `mismatch`; nothing before the end.
+    /// `mismatch`; `None` before the end.
     pub verdict: Option<Cow<'static, str>>,
-    /// By how many records they differ beyond what the changes of the layer explain.
+    /// The difference in records that changes of the layer do not explain.
     pub difference: u64,
 }
 
 impl Told {
-    /// What a pager has counted, and what it takes as the end.
+    /// Sets the counts of a pager and its result at the end.
     pub(super) fn tally(&mut self, tally: &FeatureTally, agreement: Option<Agreement>) {
         (self.declared, self.declared_last) = (tally.declared, tally.latest);
         (self.received, self.repeated) = (tally.received, tally.repeated);
@@ -91,12 +91,12 @@ impl Told {
         (self.verdict, self.difference) = (Some(word.into()), difference);
     }
 
-    /// How far a file is.
+    /// Sets the progress of a file.
     pub(super) fn bytes(&mut self, at: &FilePosition) {
         (self.bytes, self.bytes_declared) = (Some(at.bytes), at.total);
     }
 
-    /// What was sent for it.
+    /// Sets the counts of its calls.
     pub(super) fn sent(&mut self, wire: &Wire) {
         let calls = &wire.line().calls;
         (self.calls, self.retries) = (calls.attempts(), calls.retries());
@@ -104,61 +104,62 @@ impl Told {
     }
 }
 
-/// Where pages of records come from.
+/// A source of pages of records.
 pub trait Source: Send {
-    /// Name, fields, system and declared number of what is read.
+    /// Name, fields, coordinate reference system and declared number of records.
     fn layer(&self) -> &Layer;
 
-    /// The shape that the records seem to have. If the schema does not say it too, others may come.
+    /// The geometry type that the records seem to have. Unless the schema has it too, others may
+    /// come.
     fn shape(&self) -> Option<Shape> {
         self.layer().schema.shape
     }
 
-    /// What tells this state of the source from another: a resumed run refuses a position of
-    /// another state.
+    /// The stamp of the current state of the source: a resumed run refuses a position with another
+    /// stamp.
     fn stamp(&self) -> String;
 
-    /// Goes to a position that this source has given, with all marks of the pages up to it.
+    /// Seeks to a position that this source has returned, with all marks of the pages up to it.
     ///
     /// # Errors
-    /// When it is not one of its positions, or cannot be gone on from.
+    /// When it is not one of its positions, or reading cannot continue from there.
     fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError>;
 
-    /// The next page; `None` after the last, when as many records came as were declared.
+    /// The next page; `None` after the last, if as many records came as were declared.
     ///
     /// # Errors
-    /// When it cannot go on. The last position stays good.
+    /// When it cannot continue. The last position stays valid.
     fn next(&mut self) -> Result<Option<Page>, StepError>;
 
-    /// Where the layer is, in degrees on WGS 84, as the source declares it.
-    fn extent(&mut self) -> Option<Bounds> {
+    /// The extent of the layer, in degrees on WGS 84, as the source declares it.
+    fn extent(&self) -> Option<Bounds> {
         None
     }
 
-    /// What was counted, if the source is a remote one.
+    /// The counts, if the source is remote.
     fn told(&self) -> Option<Told> {
         None
     }
 
-    /// What is still to be asked for, if that is done page by page.
+    /// The remaining requests, if the source is paged.
     fn left(&self) -> Option<Left> {
         None
     }
 }
 
-/// What a source has still to ask for.
+/// The remaining requests of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Requests; `None` if nobody says how many records there are.
+    /// The number of requests; `None` if the number of records is unknown.
     pub requests: Option<u64>,
-    /// Records on a page.
+    /// The number of records on a page.
     pub page: u64,
 }
 
-/// Whether a source gave as many records as it declared.
+/// Checks that a source returned as many records as it declared.
 ///
 /// # Errors
-/// If not.
+/// When it did not.
 pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: CountTolerance) -> Result<(), StepError> {
     match declared {
         Some(declared) if declared.abs_diff(read) > tolerance.of(declared) => {
@@ -170,7 +171,7 @@ pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: CountTolerance)
     }
 }
 
-/// What tells one state of a file from another.
+/// The stamp of the current state of a file.
 pub(super) fn file_stamp(path: &Path) -> String {
     let about = std::fs::metadata(path);
     let changed =
@@ -182,14 +183,14 @@ pub(super) fn file_stamp(path: &Path) -> String {
     )
 }
 
-/// A file.
+/// A file as a source.
 pub struct FileSource {
     path: PathBuf,
     reader: Box<dyn Reader>,
     options: ReadOptions,
-    /// Records before this one are passed over.
+    /// The number of records to skip.
     from: u64,
-    /// Records read so far.
+    /// The number of records read so far.
     read: u64,
     ended: bool,
     tolerance: CountTolerance,
@@ -200,12 +201,12 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a file in the format of its name.
+    /// Opens a file. Its records are kept as they are for dead letters.
     ///
     /// # Errors
-    /// Why it cannot be read, in a sentence.
-    pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, SetupError> {
-        let options = ReadOptions { layer, batch_rows_max, keep_raw: true, ..ReadOptions::default() };
+    /// The reason why it cannot be read.
+    pub fn open(path: &Path, options: ReadOptions) -> Result<FileSource, SetupError> {
+        let options = ReadOptions { keep_raw: true, ..options };
         let reader = open(path, &options)?;
         let tolerance = CountTolerance::default();
         Ok(FileSource {
@@ -223,24 +224,24 @@ impl FileSource {
         })
     }
 
-    /// The same file, known by a stamp of those who made it.
+    /// Sets the stamp.
     #[must_use]
     pub fn stamped(mut self, stamp: Option<String>) -> FileSource {
         self.stamp = stamp;
         self
     }
 
-    /// The same file, of a layer that is declared to be here, in degrees on WGS 84.
+    /// Sets the declared extent, in degrees on WGS 84.
     #[must_use]
     pub fn declared_at(mut self, extent: Option<Bounds>) -> FileSource {
         self.extent = extent;
         self
     }
 
-    /// The same file, with what was counted when it was brought here.
+    /// Sets the counts of its download.
     #[must_use]
     pub fn brought(mut self, told: Option<Told>) -> FileSource {
-        // A file names its layers itself.
+        // A downloaded file names its own layers.
         if let Some(told) = told.as_ref().filter(|told| told.bytes.is_none()) {
             self.layer.name.clone_from(&told.layer);
         }
@@ -248,7 +249,7 @@ impl FileSource {
         self
     }
 
-    /// The same file, of which so many records may be missing.
+    /// Sets the tolerance for missing records.
     #[must_use]
     pub fn tolerating(mut self, tolerance: CountTolerance) -> FileSource {
         self.tolerance = tolerance;
@@ -268,7 +269,7 @@ impl Source for FileSource {
         &self.layer
     }
 
-    fn extent(&mut self) -> Option<Bounds> {
+    fn extent(&self) -> Option<Bounds> {
         self.extent
     }
 

@@ -1,14 +1,14 @@
-//! All pages of a service, kept in the state directory before the first record is read.
+//! Downloads all pages of a service to the state directory before the first record is read.
 //!
-//! Why: a writer needs all fields before the first row, and many services describe theirs badly or
-//! not at all, so the fields are known when the last page has come.
+//! Why: a writer needs all fields before the first row, and many services describe theirs
+//! incorrectly or not at all, so they are known only after the last page.
 //!
-//! Two files: the features as one GeoJSON collection that is only ever added to, and a note with the
-//! position and the length that the features had then. The note is replaced by renaming, after the
-//! features are on the disk. So a run that is killed leaves a collection that is at least as long as
-//! its note says; what is beyond is cut off, and only that page is asked for again. A collection that
-//! is complete has a note that says so, on the disk before the first record is read; a resumed run
-//! then asks for nothing.
+//! There are two files: the features as one GeoJSON collection that only grows, and a progress file
+//! with the position and the length of the collection at that time. The progress file is replaced
+//! by a rename after the features are on disk. So a killed run leaves a collection that is at least
+//! as long as its progress file says; the rest is truncated, and only that page is requested again.
+//! The progress file of a complete collection says so, and is on disk before the first record is
+//! read; a resumed run then makes no requests.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -31,7 +31,7 @@ use crate::step::StepError;
 const FEATURES: &str = "features.geojson";
 const NOTE: &str = "position.json";
 
-/// Keeps all pages of a layer in `dir`, or goes on with those that an earlier attempt kept.
+/// Downloads all pages of a layer to `dir`, or continues an earlier download.
 pub(super) fn spool(
     make: &Make,
     dir: &Path,
@@ -49,7 +49,7 @@ pub(super) fn spool(
             let from = spool.note.position.clone();
             let mut pager = job.pager(Clock::system(), from.clone()).await?;
             told.layer = pager.name().to_owned();
-            spool.note.extent = pager.extent().await.map(|b| [b.min_x, b.min_y, b.max_x, b.max_y]);
+            spool.note.extent = pager.extent().map(|b| [b.min_x, b.min_y, b.max_x, b.max_y]);
             told.resumed = pager.tally().received;
             let ended = pages(&mut pager, &mut spool, from, |pager| {
                 told.tally(pager.tally(), pager.agreement());
@@ -70,7 +70,7 @@ pub(super) fn spool(
     })
 }
 
-/// All pages that are still to be had.
+/// Requests the remaining pages.
 async fn pages(
     pager: &mut Pager,
     spool: &mut Spool,
@@ -85,7 +85,7 @@ async fn pages(
     let mut fresh = from.is_some();
     for page in 0.. {
         let pulled = match pager.next().await {
-            // A service forgets its links; what is known already is left out the second time.
+            // The service's links have expired: read again from the start, skipping known features.
             Err(error) if fresh && error.is_forgotten() => {
                 if !recall {
                     spool.each(|feature| pager.remember(feature))?;
@@ -108,21 +108,23 @@ async fn pages(
     Ok(())
 }
 
-/// What is known of the features.
+/// The content of the progress file.
 #[derive(Default, Serialize, Deserialize)]
 struct SpoolContents {
-    /// Which collection this is.
+    /// The id of the collection.
     id: String,
-    /// Of which job.
+    /// The job that it belongs to.
     job: String,
+    /// The length of the collection, in bytes.
     bytes: u64,
+    /// The number of features in it.
     features: u64,
-    /// Where the service stands.
+    /// The position after the last page.
     position: Option<Position>,
-    /// Where the layer is, in degrees on WGS 84, as the service declares it.
+    /// The extent of the layer, in degrees on WGS 84, as the service declares it.
     #[serde(default)]
     extent: Option<[f64; 4]>,
-    /// What was counted, once all pages are there.
+    /// The counts, once all pages are there.
     whole: Option<Told>,
 }
 
@@ -138,7 +140,7 @@ impl Spool {
         fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
         let kept =
             || -> Option<SpoolContents> { serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok() };
-        // Features that were lost since are no reason to go on behind them.
+        // If features were lost since, do not continue after the gap.
         let length = fs::metadata(dir.join(FEATURES)).map_or(0, |about| about.len());
         let is_there = |note: &SpoolContents| match note.whole {
             Some(_) => length == note.bytes,
@@ -148,7 +150,7 @@ impl Spool {
         let note = match note {
             Some(note) => note,
             None => {
-                // The note first: features without one are nothing, a note without features is a lie.
+                // The progress file first: it must never exist without its features.
                 for name in [NOTE, FEATURES] {
                     let path = dir.join(name);
                     match fs::remove_file(&path) {
@@ -168,7 +170,7 @@ impl Spool {
         Ok(Spool { dir: dir.to_owned(), out: None, note })
     }
 
-    /// The collection behind what counts, with its head if it is new.
+    /// Opens the collection at its recorded length, with a header if it is new.
     fn out(&mut self, crs: Option<&str>) -> io::Result<&mut BufWriter<File>> {
         if self.out.is_none() {
             let mut file = durable::private(&self.dir.join(FEATURES))?;
@@ -187,7 +189,7 @@ impl Spool {
         self.out.as_mut().ok_or_else(|| io::Error::other("it is not open"))
     }
 
-    /// Adds the new features of a page and the position after it. On return both are on the disk.
+    /// Appends the new features of a page and the position after it. On return both are on disk.
     fn add(&mut self, pulled: &Pulled, crs: Option<&str>, page: u64) -> Result<(), SourceError> {
         let path = self.dir.join(FEATURES);
         let mut features = self.note.features;
@@ -197,11 +199,11 @@ impl Spool {
             for feature in pulled.features() {
                 let between: &[u8] = if features == 0 { b"\n" } else { b",\n" };
                 out.write_all(between)?;
-                // A line per feature, so that they can be read again one by one.
+                // One feature per line, so that they can be read back one by one.
                 if memchr::memchr2(b'\n', b'\r', feature).is_none() {
                     out.write_all(feature)?;
                 } else {
-                    // White space between tokens; within text JSON has no bare line ends.
+                    // Line breaks occur only between tokens: JSON strings cannot contain them.
                     let flat: Vec<u8> =
                         feature.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }).collect();
                     out.write_all(&flat)?;
@@ -222,14 +224,14 @@ impl Spool {
         Ok(())
     }
 
-    /// The note takes its place after what it tells of is on the disk.
+    /// Replaces the progress file after the features are on disk.
     fn keep(&self) -> Result<(), SourceError> {
         let path = self.dir.join(NOTE);
         let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(&self.note)?);
         write().map_err(|e| disk(&path, &e))
     }
 
-    /// Calls `f` with each feature that is in it.
+    /// Calls `f` with each feature of the collection.
     fn each(&self, mut f: impl FnMut(&[u8])) -> Result<(), SourceError> {
         let path = self.dir.join(FEATURES);
         let file = match File::open(&path) {
@@ -249,8 +251,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Completes the collection. A position in it may be committed from now on, so its note and its
-    /// name are on the disk before.
+    /// Completes the collection. A position in it may be committed from now on, so the progress
+    /// file and its directory entry are on disk before.
     fn close(&mut self, crs: Option<&str>, told: &Told) -> Result<(), SourceError> {
         let path = self.dir.join(FEATURES);
         let tail = b"\n]}";

@@ -1,8 +1,8 @@
-//! What a run keeps on disk besides the sink: a lock, its identity and result (`lifecycle`),
-//! rejects and the response cache.
+//! The state of a pipeline on disk besides the sink: a lock, identity and result of the last run
+//! (`lifecycle`), rejects and the response cache.
 //!
-//! The lock is the operating system's, held on a file for as long as the process lives. So a run
-//! that was killed leaves none, and two runs of one pipeline cannot be.
+//! The lock is an operating system lock on a file, held while the process lives. So a killed run
+//! leaves none, and two runs of one pipeline cannot overlap.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,37 +18,44 @@ use crate::durable;
 use crate::error::SetupError;
 use crate::gate::GateTally;
 use crate::sink::Standing;
+use crate::source::ChangeMark;
 
-/// What is committed with each batch.
+/// The checkpoint that is committed with each batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunCheckpoint {
-    /// Of which source, steps and sink.
+    /// The fingerprint of source, steps and sink.
     pub pipeline: String,
-    /// Of which state of the source.
+    /// The stamp of the source.
     pub stamp: String,
-    /// Where the source stands.
+    /// The position of the source.
     pub position: String,
-    /// What became of the records so far.
+    /// The outcomes of the records so far.
     pub counts: RecordCounts,
-    /// What the gates counted so far.
+    /// The counts of the gates so far.
     pub gates: Vec<GateTally>,
-    /// Up to which mark rejects count.
+    /// The mark up to which rejects count.
     pub rejects: u64,
-    /// The source has no more.
+    /// Whether the source has ended.
     pub ended: bool,
     /// The id of the run.
     #[serde(default)]
     pub run: String,
-    /// The sink after this batch: which one it is, and how many rows it holds at least.
+    /// The sink after this batch: its identity, and the number of rows it holds at least.
     #[serde(default)]
     pub sink: Standing,
-    /// Which store the rejects are in.
+    /// The identity of the store of the rejects.
     #[serde(default)]
     pub rejects_in: String,
-    /// Batches so far, over all resumes.
+    /// The number of batches so far, over all resumes.
     #[serde(default)]
     pub batch: u64,
-    /// Entries of the audit that are durable here and not yet there.
+    /// The highest value that was read of the field of `since`.
+    #[serde(default)]
+    pub highest: Option<ChangeMark>,
+    /// Rejected records whose key is unknown, for `mode: sync`.
+    #[serde(default)]
+    pub unknown_keys: u64,
+    /// Audit entries that are durable here and not yet in the audit log.
     #[serde(default)]
     pub audit: Vec<PendingEntries>,
 }
@@ -58,7 +65,7 @@ pub struct RunCheckpoint {
 pub enum StateError {
     /// Another run of the pipeline holds the lock.
     Locked(String),
-    /// The disk, or a permission.
+    /// A disk or permission error.
     Failed(String),
 }
 
@@ -78,7 +85,7 @@ pub struct StateDir {
     _lock: File,
 }
 
-/// A name that every file system takes, still telling.
+/// A readable directory name that every file system accepts.
 fn folder(pipeline: &str) -> String {
     let safe: String = pipeline
         .chars()
@@ -94,7 +101,7 @@ fn folder(pipeline: &str) -> String {
 }
 
 impl StateDir {
-    /// The directory of a pipeline's state, without opening it.
+    /// The path of a pipeline's state directory.
     #[must_use]
     pub fn dir_of(state: &Path, pipeline: &str) -> PathBuf {
         state.join(folder(pipeline))
@@ -103,7 +110,7 @@ impl StateDir {
     /// Opens the state of a pipeline and takes its lock.
     ///
     /// # Errors
-    /// When another run holds it, or it cannot be made.
+    /// When another run holds the lock, or the directory cannot be created.
     pub fn open(state: &Path, pipeline: &str) -> Result<StateDir, StateError> {
         let dir = StateDir::dir_of(state, pipeline);
         let fail = |e: &std::io::Error| format!("cannot use the state directory {}: {e}", dir.display());
@@ -122,12 +129,12 @@ impl StateDir {
     /// The last run.
     ///
     /// # Errors
-    /// When what is written down of it cannot be read.
+    /// When its record cannot be read.
     pub fn last(&self) -> Result<Last, SetupError> {
         Ok(Last::read(self)?)
     }
 
-    /// A file of the state.
+    /// The path of a file of the state.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -139,7 +146,7 @@ impl StateDir {
         &self.dir
     }
 
-    /// Writes a file whole or not at all, and waits until both it and its name are on the disk.
+    /// Replaces a file atomically, and flushes both its content and its directory entry.
     pub(super) fn write(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
         let path = self.file(name);
         durable::replace(&path, format!("{value:#}\n").as_bytes())
@@ -147,7 +154,7 @@ impl StateDir {
     }
 }
 
-/// Makes a directory and those above it, durably.
+/// Creates a directory and its parents durably.
 fn make_dir(dir: &Path) -> std::io::Result<()> {
     if dir.is_dir() {
         return Ok(());

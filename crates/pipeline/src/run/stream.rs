@@ -1,20 +1,19 @@
-//! Stages of the steps: why a record that waits for its service does not hold up the others.
+//! The stages of remote steps: a record that waits for its service does not hold up the others.
 //!
-//! A run with remote steps is a chain of threads. Each thread takes batches through the local
-//! steps up to a remote step, begins them there, and hands them on at once with their questions
-//! out; the next thread collects them, in the order of the source, and goes on. Between the two
-//! lies the window of the remote step, which bounds how many records are on their way. So while one
-//! record of a batch waits for a minute, the batches behind it are read, asked and answered, and
-//! nothing comes out of order.
+//! A run with remote steps is a chain of threads. Each thread takes batches through the local steps
+//! up to a remote step, starts their calls, and passes them on at once; the next thread collects
+//! the answers, in the order of the source, and continues. Between the two is the window of the
+//! remote step, which bounds the number of records in flight. So while one record of a batch waits
+//! for a minute, the following batches are read, sent and answered, and the order is kept.
 //!
 //! ```text
 //!   pages ─▶ local steps ─▶ begin ═ window ═▶ collect ─▶ local steps ─▶ begin ═ window ═▶ collect ─▶ …
 //!            └────────── thread ──────────┘   └─────────────── thread ─────────────┘   └─ transform
 //! ```
 //!
-//! Why threads and not tasks: local steps are work and not waiting, and steps with a memory
-//! (dedupe) are moved to one thread each, which sees all batches in order and shares nothing.
-//! Without remote steps there is no further thread.
+//! Why threads and not tasks: local steps are CPU work, and a step with state (dedupe) belongs to
+//! one thread, which sees all batches in order and shares nothing. Without remote steps there is no
+//! further thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,19 +27,19 @@ use super::transform::{PageRead, TransformEnd, ended};
 use crate::step::{Aside, BegunBatch, Reject, SeenKey, StepError};
 use crate::telemetry::trace::{self, BatchSpan, Tracer};
 
-/// A batch on its way through the steps, with what was put aside of it.
+/// A batch between steps, with the records that were set aside.
 pub(super) struct InTransit {
     pub(super) records: BatchRecords,
     pub(super) aside: Aside,
-    /// Records read from the source.
+    /// The number of records read from the source.
     pub(super) read: u64,
-    /// Of those, how many could not be read: the first rejects.
+    /// Of those, the number of unreadable ones, which are the first rejects.
     pub(super) unreadable: usize,
     pub(super) span: Option<BatchSpan>,
     pub(super) position: String,
 }
 
-/// The records of a batch: here, or with a service.
+/// The records of a batch: available, or in flight to a service.
 #[allow(clippy::large_enum_variant, reason = "one per batch, and most are the large one")]
 pub(super) enum BatchRecords {
     Here(Batch),
@@ -50,7 +49,7 @@ pub(super) enum BatchRecords {
 /// A batch, the end of the source, or why there is none.
 pub(super) type Passed = Result<Option<InTransit>, TransformEnd>;
 
-/// Where batches come from. `None` is a stop: the source did not come to its end.
+/// The source of batches. `None` means stopped: the source has not ended.
 pub(super) enum Upstream {
     Source(Receiver<PageRead>),
     Stage(Receiver<Passed>),
@@ -68,8 +67,8 @@ impl Upstream {
     }
 }
 
-/// Starts a thread for each remote step. What is left is for the caller: the end of the chain, and
-/// the steps behind the last remote one.
+/// Starts a thread for each remote step. Returns the end of the chain, and the steps after the last
+/// remote one.
 pub(super) fn stages<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     pages: Receiver<PageRead>,
@@ -80,7 +79,7 @@ pub(super) fn stages<'scope, 'env>(
     while let Some(at) = steps.iter_mut().position(|named| named.step.as_remote().is_some()) {
         let (own, behind) = std::mem::take(&mut steps).split_at_mut(at + 1);
         steps = behind;
-        // As many batches as the window admits, so it needs no bound of its own.
+        // The window bounds the number of batches, so the channel needs no bound.
         let (to, next) = channel();
         let before = std::mem::replace(&mut from, Upstream::Stage(next));
         scope.spawn(move || pass(&before, &to, own, is_over));
@@ -128,7 +127,7 @@ impl InTransit {
         }
     }
 
-    /// Through some steps, of which the last may be a remote one: there it is begun and not
+    /// Takes the batch through some steps; if the last is remote, its calls are started and not
     /// collected.
     pub(super) fn through(
         self,
@@ -151,7 +150,7 @@ impl InTransit {
 }
 
 impl BatchRecords {
-    /// The records, when each has its end.
+    /// Waits until each record has an outcome; returns the records.
     pub(super) fn collect(self, aside: &mut Aside, is_over: &AtomicBool) -> Result<Batch, TransformEnd> {
         match self {
             BatchRecords::Here(batch) => Ok(batch),
@@ -170,10 +169,10 @@ mod tests {
     use std::sync::{Arc, Condvar, Mutex};
     use tidegate_geo::{Kind, Schema, Value};
 
-    /// A service that has an answer for a batch when the test says so.
+    /// A service that answers a batch when the test says so.
     #[derive(Default)]
     struct Service {
-        /// The batches that were begun, and those that may be collected.
+        /// The batches that were started, and those that may be collected.
         state: Mutex<(Vec<u64>, Vec<u64>)>,
         changed: Condvar,
     }
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Notes in which order batches come.
+    /// Records the order of batches.
     struct Order(Arc<Mutex<Vec<u64>>>);
 
     impl Step for Order {
@@ -267,7 +266,7 @@ mod tests {
         }
     }
 
-    /// What comes out of a chain of two services with local steps around them.
+    /// The output of a chain of two services with local steps around them.
     fn chain(
         pages: Vec<PageRead>,
         (first, second): (&Arc<Service>, &Arc<Service>),
@@ -303,7 +302,7 @@ mod tests {
         let (first, second): (Arc<Service>, Arc<Service>) = Default::default();
         let pages = (0..6).map(page).chain([Ok(None)]).collect();
         let (found, seen) = chain(pages, (&first, &second), |_| {
-            // All are with the first service while the first batch waits there.
+            // All batches are in flight to the first service while its first batch waits.
             first.begun(6);
             (1..6).for_each(|n| first.answer(n));
             assert_eq!(second.state.lock().unwrap().0, [0; 0], "nobody overtakes");
@@ -318,7 +317,7 @@ mod tests {
     #[test]
     fn a_stop_lets_the_complete_prefix_through_and_nothing_else() {
         let (first, second): (Arc<Service>, Arc<Service>) = Default::default();
-        // Without an end of the source.
+        // Without the end of the source.
         let pages = (0..6).map(page).collect();
         let (found, _) = chain(pages, (&first, &second), |is_over| {
             [0, 1, 2, 4, 5].iter().for_each(|n| first.answer(*n));

@@ -1,7 +1,7 @@
-//! A table or view of PostgreSQL as a source, read in pages by its key.
+//! A PostgreSQL table or view as a source, read in pages by its key.
 //!
-//! The position is the key of the last row, so that rows that come and go between two pages
-//! neither lose nor double another.
+//! The position is the key of the last row, so that rows inserted or deleted between two pages
+//! neither lose nor duplicate others.
 
 use std::sync::Arc;
 
@@ -14,18 +14,20 @@ use tidegate_geo::mapping::coerce;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::source::{Page, Source, whole};
-use crate::manifest::SourceTable;
+use crate::manifest::{SinceSpec, SourceTable};
 use crate::sink::postgis::{config, judge, quote};
 use crate::source::{CountTolerance, IdentifierHash};
 use crate::step::StepError;
 
-/// A table being read.
+/// Reads a table.
 pub(super) struct TableSource {
     client: Client,
     layer: Layer,
     select: String,
+    /// The most rows on a page.
     rows: usize,
     key: Option<String>,
+    /// The number of rows read.
     record: u64,
     name: String,
     ended: bool,
@@ -49,11 +51,11 @@ impl TableSource {
     /// Opens a table.
     ///
     /// # Errors
-    /// Why it cannot be read, in a sentence.
+    /// The reason why it cannot be read.
     pub(super) fn open(
         form: &SourceTable,
         rows: usize,
-        tolerance: CountTolerance,
+        (tolerance, since): (CountTolerance, Option<&SinceSpec>),
     ) -> Result<TableSource, String> {
         let say = |e: postgres::Error| judge(&e).to_string();
         let mut client = config(&form.url)?.connect(NoTls).map_err(say)?;
@@ -90,7 +92,7 @@ impl TableSource {
                         .filter(|srid| *srid > 0)
                         .map(Crs::epsg);
                 }
-                // What a sink without PostGIS wrote.
+                // Written by a sink without PostGIS.
                 "bytea" if geometry.starts_with("NULL") => geometry = quoted,
                 udt => {
                     schema.add(column.clone(), kind_of(udt));
@@ -99,13 +101,23 @@ impl TableSource {
             }
         }
         let columns = if list.is_empty() { String::new() } else { format!(", {}", list.join(", ")) };
-        // The key as text, back in its own type where it is compared; `t.` because a bare name in
-        // ORDER BY would mean the text.
+        // The key as text, cast to its own type for comparison; `t.` because a bare name in ORDER
+        // BY would mean the text.
+        let changed = match since {
+            Some(SinceSpec { field, .. }) if schema.position(field).is_none() => {
+                return Err(format!("since: table {name} has no column `{field}`"));
+            }
+            Some(SinceSpec { field, from: Some(from), .. }) => {
+                // A text of a time is taken for one of the type of the column.
+                format!("t.{} >= '{from}'", quote(field)?)
+            }
+            _ => "true".to_owned(),
+        };
         let select = format!(
-            "SELECT {key}::text, {geometry}{columns} FROM {table} AS t WHERE $1::text IS NULL OR t.{key} > $1::text::{} ORDER BY t.{key} LIMIT {rows}",
+            "SELECT {key}::text, {geometry}{columns} FROM {table} AS t WHERE {changed} AND ($1::text IS NULL OR t.{key} > $1::text::{}) ORDER BY t.{key} LIMIT {rows}",
             quote(key_type)?
         );
-        let sql = format!("SELECT count(*) FROM {table}");
+        let sql = format!("SELECT count(*) FROM {table} AS t WHERE {changed}");
         let count = client.query_one(&sql, &[]).map_err(say)?.get::<_, i64>(0);
         let layer = Layer {
             name: form.table.clone(),
@@ -127,7 +139,8 @@ impl TableSource {
         })
     }
 
-    /// Rows come and go while a table is read: what was read must lie between the two counts.
+    /// Rows may be inserted and deleted while a table is read: the number read must lie between the
+    /// two counts.
     fn whole(&mut self) -> Result<(), StepError> {
         let broken = |e: postgres::Error| StepError::Broken(judge(&e).to_string());
         let now = self.client.query_one(&self.count, &[]).map_err(broken)?.get::<_, i64>(0).unsigned_abs();
@@ -143,7 +156,7 @@ impl Source for TableSource {
     }
 
     fn stamp(&self) -> String {
-        // A table may change while it is read; the key is enough to go on.
+        // A table may change while it is read; the key suffices to continue.
         self.name.clone()
     }
 

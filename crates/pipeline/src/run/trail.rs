@@ -1,11 +1,11 @@
-//! What a run enters in its audit.
+//! The audit entries of a run.
 //!
-//! A batch and its entries must be durable together, and the audit is another file than the sink.
-//! So the entries of a batch travel inside the checkpoint that the sink commits with the rows, and
-//! are moved to the audit afterwards, some batches at a time. A run that is killed in between finds
-//! them in the checkpoint when it resumes; what the audit has already is told by the number of the
-//! batch. A sink that shows nothing before its end commits nothing before its end: its batches are
-//! `stage` and not `commit`.
+//! A batch and its entries must be durable together, but the audit log is another file than the
+//! sink. So the entries of a batch are part of the checkpoint that the sink commits with the rows,
+//! and are moved to the audit log afterwards, several batches at a time. A run that is killed in
+//! between finds them in the checkpoint when it resumes; the batch number tells which of them the
+//! log already has. A sink that becomes visible only at the end commits only at the end: its
+//! batches are recorded as `stage`, not as `commit`.
 
 use std::path::Path;
 
@@ -24,21 +24,21 @@ use crate::manifest::Manifest;
 use crate::secret::SecretRef;
 use crate::step::Reject;
 
-/// The audit of a pipeline, in the directory of its state.
+/// The file of the audit log, in the state directory of the pipeline.
 pub const AUDIT_FILE: &str = "audit.db";
-/// The copies of its checkpoints, if the manifest names no other place.
+/// The file of its copied checkpoints, unless the manifest names another.
 pub const AUDIT_COPIES: &str = "audit.checkpoints";
 
-/// So many batches, or so many acts, are moved at once.
+/// The number of batches, or of entries, that are moved at once.
 const BATCHES: usize = 16;
 const ACTS: usize = 64;
 
-/// The entries of one batch, on their way in a checkpoint.
+/// The entries of one batch, pending in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PendingEntries {
-    /// The batch, counted from 1 over all resumes of a run.
+    /// The number of the batch, from 1 over all resumes of a run.
     pub batch: u64,
-    /// What is to be entered.
+    /// The entries.
     pub acts: Vec<AuditEvent>,
 }
 
@@ -46,12 +46,12 @@ pub struct PendingEntries {
 pub(super) struct Trail {
     book: AuditLog,
     sink: String,
-    /// Each batch is committed, and not only staged.
+    /// Whether each batch is committed, not only staged.
     commits: bool,
 }
 
 impl Trail {
-    /// Opens the audit of a pipeline.
+    /// Opens the audit log of a pipeline.
     pub(super) fn open(
         manifest: &Manifest,
         folder: &Path,
@@ -74,7 +74,8 @@ impl Trail {
         Ok(Trail { book, sink: String::new(), commits: true })
     }
 
-    /// Enters that a run begins, or goes on from a checkpoint, whose own entries come first.
+    /// Records the start of a run, or its resume from a checkpoint, after the entries pending in
+    /// it.
     pub(super) fn begin(
         &mut self,
         from: &mut RunCheckpoint,
@@ -101,7 +102,7 @@ impl Trail {
         self.book.enter(acts).map_err(|e| e.to_string())
     }
 
-    /// The last batch of a run that the audit has.
+    /// The number of the last batch of a run in the audit log.
     fn entered(&mut self, run: &str) -> Result<u64, String> {
         let acts = vec!["commit".to_owned(), "stage".to_owned()];
         let entries = self.book.read(&AuditFilter { acts, limit: 1, ..AuditFilter::default() });
@@ -111,7 +112,7 @@ impl Trail {
         Ok(detail.as_ref().and_then(batch).flatten().unwrap_or(0))
     }
 
-    /// Puts the entries of a batch into the checkpoint that is committed with it.
+    /// Adds the entries of a batch to the checkpoint that is committed with it.
     pub(super) fn batch(
         &self,
         next: &mut RunCheckpoint,
@@ -153,7 +154,7 @@ impl Trail {
             .iter()
             .map(|problem| json!({ "code": problem.code.as_str(), "field": problem.path }))
             .collect();
-        // A message may quote what the record holds.
+        // The message is left out, because it may quote values of the record.
         let first = reject.problems.first();
         let message = first.map_or(Value::Null, |problem| self.book.writer.commit(&problem.message));
         let detail = json!({ "stage": reject.stage, "problems": problems, "message": message });
@@ -161,19 +162,19 @@ impl Trail {
         AuditEvent::new(now, "route", detail).key(format!("record {}", reject.record)).code(code).to(to)
     }
 
-    /// A batch is durable: what waits in its checkpoint is moved when it is enough.
+    /// A batch is durable: moves the pending entries if there are enough.
     pub(super) fn landed(&mut self, checkpoint: &mut RunCheckpoint) -> Result<(), String> {
         let acts: usize = checkpoint.audit.iter().map(|batch| batch.acts.len()).sum();
         if checkpoint.audit.len() >= BATCHES || acts >= ACTS { self.flush(checkpoint) } else { Ok(()) }
     }
 
-    /// Moves what waits in a checkpoint.
+    /// Moves the pending entries to the audit log.
     pub(super) fn flush(&mut self, checkpoint: &mut RunCheckpoint) -> Result<(), String> {
         let pending = std::mem::take(&mut checkpoint.audit);
         self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect()).map_err(|e| e.to_string())
     }
 
-    /// Enters the calls of a run that could not begin.
+    /// Records the calls of a run that could not start.
     pub(super) fn calls(&mut self, calls: Vec<AuditEvent>) -> Result<(), String> {
         if calls.is_empty() {
             return Ok(());
@@ -181,7 +182,7 @@ impl Trail {
         self.book.enter(calls).and_then(|()| self.book.close(now_ms())).map_err(|e| e.to_string())
     }
 
-    /// Enters how a run ended, after the last calls, and signs all of it.
+    /// Records how a run ended, after its last calls, and signs the log.
     pub(super) fn end(
         &mut self,
         run: &str,
@@ -221,7 +222,7 @@ impl Trail {
 fn counts(counts: &RecordCounts) -> Value {
     json!({
         "read": counts.read, "written": counts.written(), "inserted": counts.inserted,
-        "updated": counts.updated, "unchanged": counts.unchanged, "rejected": counts.rejected,
+        "updated": counts.updated, "unchanged": counts.unchanged, "deleted": counts.deleted, "rejected": counts.rejected,
         "filtered": counts.filtered, "deduped": counts.deduped, "added": counts.added,
         "no_match": counts.no_match, "repaired": counts.repaired,
     })

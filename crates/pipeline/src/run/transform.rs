@@ -1,6 +1,6 @@
-//! The second thread of a run: pages become batches that may be committed.
+//! The second thread of a run: turns pages into batches that may be committed.
 //!
-//! Remote steps have threads of their own before it, see `stream`.
+//! Remote steps have threads of their own before it; see `stream`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,20 @@ use crate::step::{Reject, SeenKey, StepError};
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Traffic;
 
-/// A batch on its way to the sink.
+/// A batch ready for the sink.
 pub(super) struct BatchWork {
     pub(super) batch: Batch,
     pub(super) rejected: Vec<Reject>,
-    /// Records of the batch that failed at a step that keeps them.
+    /// Records of the batch that failed at a step with `on_failure: keep`.
     pub(super) failed: Vec<Reject>,
-    /// Records that a service had nothing for.
+    /// Records without a match.
     pub(super) missed: Vec<u64>,
     pub(super) seen: Vec<SeenKey>,
     /// Calls to services, for the audit.
     pub(super) attempts: Vec<AuditEvent>,
-    /// Since when it is under way, for its span.
+    /// The span of the batch.
     pub(super) span: Option<BatchSpan>,
-    /// What steps and gates say became of its records; what the sink does is not in it yet.
+    /// The outcomes of its records after steps and gates, without the sink.
     pub(super) delta: RecordCounts,
     pub(super) gates: Vec<GateTally>,
     pub(super) position: String,
@@ -42,7 +42,7 @@ pub(super) struct BatchWork {
 }
 
 impl BatchWork {
-    /// The end of a source that gave nothing after the last batch.
+    /// The end of a source without records after the last batch.
     pub(super) fn empty(batch: Batch, position: String, gates: Vec<GateTally>) -> BatchWork {
         BatchWork {
             batch,
@@ -60,7 +60,7 @@ impl BatchWork {
     }
 }
 
-/// How the middle ended.
+/// How the second thread ended.
 pub(super) enum TransformEnd {
     Done,
     Halted(Halt),
@@ -68,7 +68,7 @@ pub(super) enum TransformEnd {
     TryLater(Code, Wall),
     /// An incident was opened.
     Suspended(String),
-    /// A service did not give what it was asked for.
+    /// A service failed.
     Failed(Code, String),
     /// The sink is down or locked, and stayed so for as long as the policy waits.
     SinkUnavailable(String),
@@ -76,7 +76,7 @@ pub(super) enum TransformEnd {
 }
 
 impl TransformEnd {
-    /// The end, the status and the failure that it means.
+    /// The end, the status and the error that follow.
     pub(super) fn into_end(self) -> (End, RunStatus, Option<RunError>) {
         match self {
             TransformEnd::Done => (End::Done, RunStatus::Done, None),
@@ -95,10 +95,10 @@ impl TransformEnd {
     }
 }
 
-/// `None` is the end of the source; a channel that closes without it is a stop.
+/// `None` is the end of the source; a channel that closes without it means stopped.
 pub(super) type PageRead = Result<Option<Page>, StepError>;
 
-/// Why the run ends, if a step or the source says so.
+/// The end of the run that an error of a step or the source causes.
 pub(super) fn ended(why: StepError, label: &str) -> TransformEnd {
     match why {
         StepError::TryLater { code, until, .. } => TransformEnd::TryLater(code, until),
@@ -119,14 +119,14 @@ pub(super) fn transform(
     std::thread::scope(|scope| {
         let (from, last) = stages(scope, pages, &mut steps, &is_over);
         let ended = judge_all(&from, works, (last, &is_over), (gates, traffic), committed);
-        // Those before need not wait for a service any more, nor for somebody who takes a batch.
+        // The threads before it need not wait for a service or a receiver any more.
         is_over.store(true, Ordering::Relaxed);
         ended
     })
 }
 
 /// Takes batches through the last steps and the gates, in the order of the source. One is held back
-/// until it is known that it is not the last, which the gates on the whole run have a say in.
+/// until it is known whether it is the last, because the gates on the whole run apply to that one.
 fn judge_all(
     from: &Upstream,
     works: &SyncSender<BatchWork>,
@@ -140,7 +140,7 @@ fn judge_all(
     loop {
         let next = from.next();
         let is_last = matches!(next, Some(Ok(None)));
-        // Whatever becomes of the next batch, what was judged before is good.
+        // Whatever happens to the next batch, the previous one was judged and is good.
         if !is_last
             && let Some(work) = held.take()
             && works.send(work).is_err()
@@ -175,14 +175,14 @@ fn judge_all(
     TransformEnd::Done
 }
 
-/// One batch through the gates.
+/// Takes one batch through the gates.
 fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<BatchWork, TransformEnd> {
     let InTransit { records, mut aside, read, unreadable, span, position } = transit;
     let batch = records.collect(&mut aside, is_over)?;
     gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(TransformEnd::Halted)?;
     let batch = gates.judge(batch, &mut aside).map_err(TransformEnd::Halted)?;
-    // A record that was set aside later did not end without a match, and one that two steps had
-    // nothing for did so once.
+    // A record that was set aside later does not count as no match, and a record without a match at
+    // two steps counts once.
     let missed: HashSet<u64> = aside.missed.drain(..).collect();
     if !missed.is_empty() {
         aside.missed.extend((0..batch.len()).map(|row| batch.record(row)).filter(|n| missed.contains(n)));

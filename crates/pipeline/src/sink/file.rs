@@ -1,7 +1,7 @@
-//! A file that appears whole: GeoJSON, GeoJSON by line or sequence, CSV, FlatGeobuf, GeoParquet, GML,
-//! ESRI JSON.
+//! A file that appears when it is complete: GeoJSON, GeoJSON lines or sequence, CSV, FlatGeobuf,
+//! GeoParquet, GML, ESRI JSON.
 //!
-//! It is written under a hidden name and renamed at the end, so that it needs no checkpoint.
+//! It is written under a hidden name and renamed at the end, so it needs no checkpoint.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn S
     Ok(Box::new(FileSink { writer: Some(writer), rules: FormatLimits::new(&spec.schema, format), probe }))
 }
 
-/// What a format cannot hold, before the writer meets it and gives up the file.
+/// What a format cannot hold, detected before the writer fails.
 pub(super) struct FormatLimits {
     only: Option<Shape>,
     text: bool,
@@ -42,7 +42,7 @@ pub(super) struct FormatLimits {
 impl FormatLimits {
     pub(super) fn new(schema: &Schema, format: Format) -> FormatLimits {
         let text = matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
-        // A CSV file has no shape to keep to.
+        // A CSV file has no geometry type.
         FormatLimits { only: schema.shape.filter(|_| format == Format::FlatGeobuf), text }
     }
 
@@ -59,11 +59,7 @@ impl FormatLimits {
                 "GeoJSON cannot hold M values; add a step `force_2d`",
             ));
         }
-        if self.text {
-            let mut scratch = Vec::new();
-            return format::geojson::geometry(wkb, &mut scratch).err();
-        }
-        None
+        if self.text { format::geojson::check_geometry(wkb).err() } else { None }
     }
 }
 

@@ -1,12 +1,13 @@
-//! A GeoPackage: rows, checkpoint and ledger in one file and one transaction.
+//! A GeoPackage: rows, checkpoint and seen keys in one file and one transaction.
 //!
-//! A new file, a replaced layer and an `--atomic` run are written into a *stage*: a GeoPackage
-//! under a hidden name beside the target, which takes the target's name when it is complete. The
-//! stage stays when a run is killed, and a resumed run goes on in it. An upsert or append into a
-//! file that is there writes into it directly, batch by batch.
+//! A new file, a replaced layer and an `--atomic` run are written to a *stage*: a GeoPackage under
+//! a hidden name beside the target, which is renamed to the target when it is complete. The stage
+//! survives a kill, and a resumed run continues in it. An upsert or append into an existing file
+//! writes to it directly, batch by batch.
 //!
-//! Our two tables go when the run is complete, so that no GIS shows them as layers; only an append
-//! into a file that stays keeps them, because without them a second resume would append again.
+//! Our two tables are removed when the run is complete, so that no GIS shows them as layers. Only
+//! an append into an existing file keeps them, because without them a second resume would append
+//! again.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,24 +16,25 @@ use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 use tidegate_core::Code;
 use tidegate_core::hex::hex;
-use tidegate_geo::format::gpkg::{self, Landed, Store, Writing};
+use tidegate_geo::format::gpkg::{self, Landed, Store, Upsert, Writing};
 use tidegate_geo::{Batch, Error};
 
-use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use super::{AbsentRows, RowCounts, Saved, SavedWatermark, Sink, SinkError, Spec, Standing};
 use crate::manifest::WriteMode;
 use crate::step::SeenKey;
 
 struct GeoPackage {
     store: Option<Store>,
     pipeline: String,
-    /// Where the rows are, and where they are to be in the end if that is elsewhere.
+    /// The file being written; `target` is the final path if it differs.
     path: PathBuf,
     target: Option<PathBuf>,
     keep_tables: bool,
-    /// A run that begins anew forgets what an earlier one left, with its first commit.
+    /// Whether to remove what an earlier run left, with the first commit.
     forget: bool,
     open: bool,
-    /// The target when the stage was begun: nobody else's changes are overwritten at the end.
+    /// The identity of the target when the stage was started: changes by others are not overwritten
+    /// at the end.
     before: String,
 }
 
@@ -42,12 +44,46 @@ CREATE TABLE IF NOT EXISTS tidegate_seen (pipeline TEXT NOT NULL, scope INTEGER 
   PRIMARY KEY (pipeline, scope, hash)) WITHOUT ROWID;
 ";
 
-/// The hidden name of a target's stage, the same for the same pipeline.
+/// How far the source of each pipeline was read. It stays in the file.
+const WATERMARK: &str = "CREATE TABLE IF NOT EXISTS tidegate_watermark (pipeline TEXT PRIMARY KEY NOT NULL, watermark TEXT NOT NULL)";
+
+/// See [`super::watermark`].
+pub(super) fn watermark(
+    path: &Path,
+    layer: &str,
+    pipeline: &str,
+) -> Result<Option<SavedWatermark>, SinkError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let look = || -> Result<Option<SavedWatermark>, Error> {
+        let db = Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let sql = "SELECT count(*) = 2 FROM sqlite_master WHERE type = 'table' AND name IN ('tidegate_watermark', ?1)";
+        if !db.query_row(sql, [layer], |row| row.get::<_, bool>(0))? {
+            return Ok(None);
+        }
+        let sql = "SELECT watermark FROM tidegate_watermark WHERE pipeline = ?1";
+        let Some(watermark) = db.query_row(sql, [pipeline], |row| row.get(0)).optional()? else {
+            return Ok(None);
+        };
+        let standing = Standing { identity: String::new(), rows: Some(gpkg::count(&db, layer)?) };
+        Ok(Some(SavedWatermark { watermark, standing }))
+    };
+    look().map_err(|e| judge(e).at(path.display()))
+}
+
+/// The hidden name of a target's stage, fixed per pipeline.
 fn stage_of(target: &Path, pipeline: &str) -> PathBuf {
     let hash: [u8; 32] = Sha256::digest(pipeline.as_bytes()).into();
     let short = hex(&hash[..4]);
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     target.with_file_name(format!(".{name}.stage-{short}"))
+}
+
+/// The table with the keys that a run has seen, for `mode: sync`.
+fn keys_table(pipeline: &str, layer: &str) -> String {
+    let hash: [u8; 32] = Sha256::digest(format!("{pipeline}:{layer}").as_bytes()).into();
+    format!("tidegate_keys_{}", hex(&hash[..8]))
 }
 
 fn remove(path: &Path) -> Result<(), String> {
@@ -78,8 +114,16 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
     }
     let path = if staged { stage } else { target.to_owned() };
-    let writing =
-        if spec.mode == WriteMode::Upsert { Writing::Upsert(spec.key.clone()) } else { Writing::Append };
+    let writing = if spec.mode.is_keyed() {
+        Writing::Upsert(Upsert {
+            key: spec.key.clone(),
+            managed: spec.managed,
+            at: spec.at.to_string(),
+            keys_table: (spec.mode == WriteMode::Sync).then(|| keys_table(&spec.pipeline, layer)),
+        })
+    } else {
+        Writing::Append
+    };
     let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing)
         .map_err(|e| judge(e).at(target.display()))?;
     store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
@@ -95,7 +139,7 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
     }))
 }
 
-/// Which file is at the target, as far as the file system tells.
+/// The identity of the file at the target, according to the file system.
 fn file_identity(path: &Path) -> String {
     let Ok(about) = fs::metadata(path) else { return "none".to_owned() };
     let changed = about.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
@@ -128,8 +172,8 @@ pub(super) fn completed(spec: &Spec, target: &Path, layer: &str) -> Result<Optio
     look().map_err(|e| judge(e).at(target.display()))
 }
 
-/// Makes a stage out of what the target holds besides the layer that is to be replaced. Nothing is
-/// left half made: the copy gets its name when it is whole.
+/// Creates a stage from the content of the target without the layer to be replaced. The copy gets
+/// its name when it is complete, so a partial one is never used.
 fn prepare(spec: &Spec, target: &Path, layer: &str, stage: &Path) -> Result<(), String> {
     if !target.exists() {
         return Ok(());
@@ -153,12 +197,27 @@ fn prepare(spec: &Spec, target: &Path, layer: &str, stage: &Path) -> Result<(), 
 }
 
 impl GeoPackage {
+    /// Begins a transaction, unless one is open.
+    fn begin(&mut self) -> Result<&mut Store, SinkError> {
+        let (forget, open) = (self.forget, self.open);
+        let store =
+            self.store.as_mut().ok_or_else(|| SinkError::Fatal("the GeoPackage is finished".into()))?;
+        if !open {
+            store.begin().map_err(judge)?;
+            self.open = true;
+            if forget {
+                store.track_keys().map_err(judge)?;
+            }
+        }
+        Ok(store)
+    }
+
     fn store(&mut self) -> Result<&mut Store, SinkError> {
         self.store.as_mut().ok_or_else(|| SinkError::Fatal("the GeoPackage is finished".into()))
     }
 }
 
-/// Takes away what was kept of a pipeline, and the tables when nobody else has anything in them.
+/// Removes the state of a pipeline, and the tables if they are empty then.
 fn forget(db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
     db.execute_batch(TABLES)?;
     for table in ["tidegate_checkpoint", "tidegate_seen"] {
@@ -178,6 +237,16 @@ fn judge(e: Error) -> SinkError {
         return SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message: e.to_string() };
     }
     SinkError::Fatal(e.to_string())
+}
+
+/// An error of a statement that uses the table of keys.
+fn keys_error(e: Error) -> SinkError {
+    if e.to_string().contains("no such table: tidegate_keys") {
+        return SinkError::Fatal(
+            "the table with the keys of this run was dropped, so rows that the source no longer has cannot be found; run again without --resume".into(),
+        );
+    }
+    judge(e)
 }
 
 impl Sink for GeoPackage {
@@ -200,40 +269,40 @@ impl Sink for GeoPackage {
     }
 
     fn standing(&mut self) -> Result<Standing, SinkError> {
-        // A file that is written in place changes with every batch, and is known by its checkpoint.
+        // A file that is written in place changes with every batch and is identified by its
+        // checkpoint.
         let identity = self.target.as_ref().map(|_| self.before.clone()).unwrap_or_default();
         let rows = self.store()?.rows().map_err(judge)?;
         Ok(Standing { identity, rows: Some(rows) })
     }
 
     fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
-        let store = self.store()?;
-        store.begin().map_err(judge)?;
+        let store = self.begin()?;
         let mut put = RowCounts::default();
         for row in 0..batch.len() {
             match store.write(batch, row) {
                 Ok(Landed::Inserted) => put.inserted += 1,
                 Ok(Landed::Updated) => put.updated += 1,
+                Ok(Landed::Versioned) => {
+                    put.updated += 1;
+                    put.versions += 1;
+                }
                 Ok(Landed::Unchanged) => put.unchanged += 1,
                 Err(Error::Problem(problem)) => put.refused.push((row, *problem)),
                 Err(e) => {
-                    store.rollback();
+                    self.rollback();
                     return Err(judge(e));
                 }
             }
         }
-        self.open = true;
         Ok(put)
     }
 
     fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError> {
-        let (pipeline, forget, open) = (self.pipeline.clone(), self.forget, self.open);
-        let store = self.store()?;
-        if !open {
-            store.begin().map_err(judge)?;
-        }
+        let (pipeline, forget) = (self.pipeline.clone(), self.forget);
+        let store = self.begin()?;
         let keep = |db: &Connection| -> rusqlite::Result<()> {
-            // Somebody else who wrote to the same file may have taken them away.
+            // Another writer of the same file may have removed them.
             db.execute_batch(TABLES)?;
             if forget {
                 db.execute("DELETE FROM tidegate_seen WHERE pipeline = ?1", [&pipeline])?;
@@ -256,6 +325,31 @@ impl Sink for GeoPackage {
         done.map_err(judge)?;
         self.forget = false;
         Ok(())
+    }
+
+    fn spare(&mut self, keys: &[Vec<String>]) -> Result<(), SinkError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.begin()?.spare(keys).map_err(keys_error)
+    }
+
+    fn absent(&mut self) -> Result<AbsentRows, SinkError> {
+        self.begin()?.absent().map_err(keys_error)
+    }
+
+    fn retire(&mut self, rows: bool) -> Result<u64, SinkError> {
+        self.begin()?.retire(rows).map_err(keys_error)
+    }
+
+    fn set_watermark(&mut self, watermark: &str) -> Result<(), SinkError> {
+        let pipeline = self.pipeline.clone();
+        let db = self.begin()?.db();
+        let write = || -> rusqlite::Result<usize> {
+            db.execute_batch(WATERMARK)?;
+            db.execute("INSERT OR REPLACE INTO tidegate_watermark VALUES (?1, ?2)", (&pipeline, watermark))
+        };
+        write().map(drop).map_err(|e| judge(e.into()))
     }
 
     fn rollback(&mut self) {

@@ -1,18 +1,21 @@
 //! Sinks: where batches become durable.
 //!
-//! A sink takes a batch and a checkpoint and makes both durable together, or neither. So a run
-//! that is killed at any moment finds, when it resumes, exactly the rows of the checkpoint that it
-//! reads. What cannot hold a checkpoint (a GeoJSON file) shows nothing before its end instead: a
-//! run that is cut off has then written nothing, and begins again.
+//! A sink makes a batch and a checkpoint durable together, or neither. So a run that was killed at
+//! any moment finds, when it resumes, exactly the rows of the checkpoint that it reads. A sink that
+//! cannot hold a checkpoint (a GeoJSON file) becomes visible only at the end: an interrupted run
+//! has then written nothing, and starts again.
 //!
 //! | file | writes | checkpoint |
 //! |---|---|---|
 //! | `gpkg` | GeoPackage | a table in the same file |
 //! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
 //! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV, GML, ESRI JSON | none |
-//! | `rewrite` | records of a replay into such a file, by their key | none |
-//! | `probe` | what a text format cannot hold, before the file meets it | |
-//! | `upload` | the same into a bucket, when it is whole | none |
+//! | `rewrite` | adds records of a replay to such a file, by key | none |
+//! | `probe` | finds records that a text format cannot hold | |
+//! | `upload` | uploads such a file to a bucket when it is complete | none |
+//!
+//! With `mode: sync` the first two also remember the keys of a run, to find the rows whose records
+//! the source no longer has.
 
 mod file;
 mod gpkg;
@@ -27,43 +30,66 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_geo::format::Format;
+pub use tidegate_geo::format::gpkg::{AbsentRows, ManagedColumns};
 use tidegate_geo::{Batch, Crs, Problem, Schema};
 
 use crate::error::SetupError;
-use crate::manifest::{self, WriteMode};
+use crate::manifest::{self, DeletedRows, WriteMode};
 use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
 
-/// Why a table cannot be used in a build without PostgreSQL.
+/// The error of a build without PostgreSQL.
 #[cfg(not(feature = "postgres"))]
 pub(crate) const NO_POSTGRES: &str =
     "this build does not support PostgreSQL; build with the feature `postgres`";
 
-/// What became of the rows of a batch.
+/// The outcomes of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowCounts {
     /// New rows.
     pub inserted: u64,
-    /// Rows that changed a known one.
+    /// Rows that changed an existing one.
     pub updated: u64,
-    /// Rows that were there already, exactly so.
+    /// Rows that were there already, unchanged.
     pub unchanged: u64,
+    /// Of the changed rows, those that were added beside the old one, which is history now.
+    pub versions: u64,
     /// Rows that the sink cannot hold.
     pub refused: Vec<(usize, Problem)>,
 }
 
-/// Why a sink cannot go on.
+/// The start of a run, in milliseconds since 1970: the time that a sink writes into its own columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunTime(pub i64);
+
+impl std::fmt::Display for RunTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let second = rfc3339(self.0);
+        write!(f, "{}.{:03}Z", second.trim_end_matches('Z'), self.0.rem_euclid(1000))
+    }
+}
+
+impl RunTime {
+    /// The time as a literal of SQL.
+    #[cfg(feature = "postgres")]
+    fn sql(self) -> String {
+        format!("'{self}'")
+    }
+}
+
+/// Why a sink cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkError {
-    /// It may work in a moment: a lock, a connection.
+    /// It may work later: a lock, a connection.
     Transient {
         /// The code of the taxonomy.
         code: Code,
         /// What happened.
         message: String,
     },
-    /// It will not.
+    /// It will not work.
     Fatal(String),
 }
 
@@ -79,7 +105,7 @@ impl std::fmt::Display for SinkError {
 impl std::error::Error for SinkError {}
 
 impl SinkError {
-    /// The same with what was being done, or where, before the message.
+    /// The same error with the operation or place before the message.
     #[must_use]
     fn at(self, place: impl std::fmt::Display) -> SinkError {
         match self {
@@ -103,33 +129,68 @@ impl From<SetupError> for SinkError {
     }
 }
 
-/// Which sink it is, and how much is in it.
+/// The identity of a sink, and its number of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// What tells this table or file from another in its place; empty if nothing does.
+    /// What distinguishes this table or file from another in its place; empty if nothing does.
     pub identity: String,
-    /// Rows in the table or layer; `None` for a file that appears whole at the end.
+    /// The number of rows in the table or layer; `None` for a file that is written as a whole.
     pub rows: Option<u64>,
 }
 
-/// What an earlier run left in a sink.
+/// How far a sink has been brought, and how it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedWatermark {
+    /// The watermark, as stored.
+    pub watermark: String,
+    /// The sink now.
+    pub standing: Standing,
+}
+
+/// The watermark of a pipeline in its sink; `None` if there is none, or no table.
+///
+/// # Errors
+/// When the sink cannot be read.
+pub(crate) fn watermark(
+    form: &manifest::SinkSpec,
+    pipeline: &str,
+    folder: &Path,
+) -> Result<Option<SavedWatermark>, SinkError> {
+    match (&form.file, &form.postgis) {
+        (Some(file), _) => {
+            let path = folder.join(file);
+            gpkg::watermark(&path, &layer_name(form, &path), pipeline)
+        }
+        #[cfg(feature = "postgres")]
+        (None, Some(table)) => postgis::watermark(table, pipeline),
+        _ => Ok(None),
+    }
+}
+
+/// The layer of a GeoPackage.
+fn layer_name(form: &manifest::SinkSpec, path: &Path) -> String {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
+    form.layer.clone().unwrap_or_else(|| stem.to_owned())
+}
+
+/// The state that an earlier run left in a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// The checkpoint, as it was given.
+    /// The checkpoint, as committed.
     pub checkpoint: String,
-    /// The keys that steps and gates have to know again.
+    /// The keys that steps and gates must remember.
     pub seen: Vec<SeenKey>,
 }
 
 /// Where batches become durable.
 pub trait Sink: Send {
-    /// The checkpoint that is there now, if any.
+    /// The current checkpoint, if any.
     ///
     /// # Errors
     /// When the sink cannot be read.
     fn saved(&mut self) -> Result<Option<Saved>, SinkError>;
 
-    /// Asks which sink this is and how many rows it holds, within the transaction if one is open.
+    /// The identity of the sink and its number of rows, within the transaction if one is open.
     ///
     /// # Errors
     /// When the sink cannot be read.
@@ -144,13 +205,51 @@ pub trait Sink: Send {
     /// Makes the batch and its checkpoint durable, together.
     ///
     /// # Errors
-    /// When that failed. Whether it did is then told by [`Sink::saved`].
+    /// When that failed. [`Sink::saved`] then tells whether it was committed nevertheless.
     fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError>;
 
-    /// Takes back what was put since the last commit.
+    /// With `mode: sync`: leaves the rows of these keys as they are, each key as the texts of its
+    /// values. They are those of rejected records, which the source still has.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn spare(&mut self, keys: &[Vec<String>]) -> Result<(), SinkError> {
+        let _ = keys;
+        Ok(())
+    }
+
+    /// With `mode: sync`: the number of rows whose keys this run has not seen, asked of the sink in
+    /// the open transaction.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn absent(&mut self) -> Result<AbsentRows, SinkError> {
+        Ok(AbsentRows::default())
+    }
+
+    /// With `mode: sync`: deletes, marks or ends these rows, if `rows`, in the open transaction, and
+    /// forgets the keys. Returns the number of rows.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn retire(&mut self, rows: bool) -> Result<u64, SinkError> {
+        let _ = rows;
+        Ok(0)
+    }
+
+    /// Stores how far the source was read, in the open transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn set_watermark(&mut self, watermark: &str) -> Result<(), SinkError> {
+        let _ = watermark;
+        Ok(())
+    }
+
+    /// Rolls back everything since the last commit.
     fn rollback(&mut self);
 
-    /// What people should know about how it writes.
+    /// Notes for people about how it writes.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -158,53 +257,56 @@ pub trait Sink: Send {
     /// Completes what was written: indexes, bounds, the final name.
     ///
     /// # Errors
-    /// When that failed; it can be done again by a resumed run.
+    /// When that failed; a resumed run can repeat it.
     fn finish(&mut self) -> Result<(), SinkError>;
 }
 
-/// What a sink is to be.
+/// The specification of a sink.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The pipeline, for its checkpoint.
+    /// The name of the pipeline, for its checkpoint.
     pub pipeline: String,
-    /// Fields and shape of what comes.
+    /// Fields and geometry type of the records.
     pub schema: Arc<Schema>,
-    /// Its reference system.
+    /// Their coordinate reference system.
     pub crs: Crs,
-    /// What happens to what is there.
+    /// What happens to existing records.
     pub mode: WriteMode,
-    /// The fields that tell records apart.
+    /// The key fields.
     pub key: Vec<String>,
-    /// Go on from what an earlier run left.
+    /// The columns that the sink writes itself.
+    pub managed: ManagedColumns,
+    /// The start of the run.
+    pub at: RunTime,
+    /// Whether to continue from the state that an earlier run left.
     pub resume: bool,
-    /// The run that is resumed has rows in the sink, so nothing that is missing is made.
+    /// Whether the resumed run has rows in the sink, so that nothing missing is created.
     pub must_exist: bool,
-    /// All becomes visible at once.
+    /// Whether everything becomes visible at once.
     pub atomic: bool,
-    /// Where it goes.
+    /// The target.
     pub target: SinkTarget,
-    /// With whom what is sent shares its lanes.
+    /// The traffic whose lanes its calls share.
     pub traffic: Traffic,
 }
 
-/// Where a sink finds its files and leaves them.
+/// The directories of a sink.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkFolders<'a> {
-    /// Relative paths of the manifest start here.
+    /// The directory that paths in the manifest are relative to.
     pub manifest: &'a Path,
-    /// What is to be uploaded is written here before.
+    /// The directory for files to be uploaded.
     pub scratch: &'a Path,
 }
 
-/// Where it goes.
+/// The target of a sink.
 #[derive(Clone, Debug)]
 pub enum SinkTarget {
     /// A GeoPackage and its layer.
     GeoPackage(PathBuf, String),
     /// Another file.
     File(PathBuf, Format),
-    /// An object of a bucket: where the file is written before, its format, the address, and how to
-    /// reach it.
+    /// An object of a bucket: the local file to upload, its format, the URL, and how to reach it.
     Object(PathBuf, Format, String, manifest::Bucket),
     /// A table.
     Table(manifest::SinkTable),
@@ -214,7 +316,7 @@ impl Spec {
     /// The sink of a manifest.
     ///
     /// # Errors
-    /// Why it cannot work, in a sentence.
+    /// The reason why it cannot work.
     pub fn new(
         pipeline: &str,
         form: &manifest::SinkSpec,
@@ -234,8 +336,7 @@ impl Spec {
                 let path = folder.join(name);
                 match Format::of_path(&path) {
                     Some(Format::GeoPackage) if !afar => {
-                        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
-                        let layer = form.layer.clone().unwrap_or_else(|| stem.to_owned());
+                        let layer = layer_name(form, &path);
                         SinkTarget::GeoPackage(path, layer)
                     }
                     Some(format) => {
@@ -273,6 +374,17 @@ impl Spec {
             (None, None) => return Err("`sink` has neither `file` nor `postgis`".into()),
         };
         let (mode, key) = (form.mode(), form.key.clone());
+        let managed = match form.deleted {
+            _ if form.history => ManagedColumns::Validity,
+            DeletedRows::Mark => ManagedColumns::DeletedAt,
+            DeletedRows::Delete => ManagedColumns::None,
+        };
+        if let Some(name) = managed.names().iter().find(|name| flow.schema.position(name).is_some()) {
+            return Err(format!(
+                "the field `{name}` has the name of a column that the sink writes; rename it with a step"
+            )
+            .into());
+        }
         let pipeline = pipeline.to_owned();
         Ok(Spec {
             pipeline,
@@ -280,6 +392,8 @@ impl Spec {
             crs,
             mode,
             key,
+            managed,
+            at: RunTime::default(),
             resume: false,
             must_exist: false,
             atomic: false,
@@ -288,18 +402,18 @@ impl Spec {
         })
     }
 
-    /// Whether what is written can be resumed at a batch; a file that appears whole begins again.
+    /// Whether a run can be resumed at a batch; a file that is written as a whole starts again.
     #[must_use]
     pub fn keeps_checkpoints(&self) -> bool {
         match self.target {
             SinkTarget::GeoPackage(..) => true,
             SinkTarget::File(..) | SinkTarget::Object(..) => false,
-            // The whole run is one transaction then.
+            // Then the whole run is one transaction.
             SinkTarget::Table(_) => !self.atomic,
         }
     }
 
-    /// Where it goes, in words.
+    /// A description of the target.
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.target {
@@ -310,10 +424,10 @@ impl Spec {
         }
     }
 
-    /// Whether records can be added to what a run wrote.
+    /// Checks whether records can be added to what a run wrote.
     ///
     /// # Errors
-    /// Why not, and what to do instead.
+    /// The reason why not, and what to do instead.
     pub fn ready_for_replay(&self) -> Result<(), SinkError> {
         let why = match &self.target {
             SinkTarget::File(path, format) => rewrite::cannot(self, path, *format),
@@ -328,11 +442,11 @@ impl Spec {
         why.map_or(Ok(()), |why| Err(why.into()))
     }
 
-    /// Opens it for records that are added to what a run wrote. A file that is written whole takes
-    /// them by their key.
+    /// Opens it to add records to what a run wrote. A file that is written as a whole takes them by
+    /// key.
     ///
     /// # Errors
-    /// Why it cannot be written to, in a sentence.
+    /// The reason why it cannot be written.
     pub fn open_for_replay(&self) -> Result<Box<dyn Sink>, SinkError> {
         self.ready_for_replay()?;
         match &self.target {
@@ -341,8 +455,8 @@ impl Spec {
         }
     }
 
-    /// What a run that was killed while it completed the sink has left in its place: `None` if the
-    /// sink still holds the checkpoint, so that a resumed run can complete it.
+    /// The state of a sink after a kill while it was finished: `None` if it still holds the
+    /// checkpoint, so that a resumed run can finish it.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -353,10 +467,23 @@ impl Spec {
         }
     }
 
-    /// Opens it, making what is missing.
+    /// Holds an existing table against the records, without changing anything: all that prevents
+    /// writing them.
     ///
     /// # Errors
-    /// Why it cannot be written to, in a sentence.
+    /// When the database cannot be asked.
+    pub fn differences(&self) -> Result<Vec<String>, SinkError> {
+        match &self.target {
+            #[cfg(feature = "postgres")]
+            SinkTarget::Table(table) => postgis::differences(self, table),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Opens it and creates what is missing.
+    ///
+    /// # Errors
+    /// The reason why it cannot be written.
     pub fn open(&self) -> Result<Box<dyn Sink>, SinkError> {
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => gpkg::open(self, path, layer),

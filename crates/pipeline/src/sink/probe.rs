@@ -1,23 +1,23 @@
-//! What a format cannot hold, found before the file meets it.
+//! Finds the records that a format cannot hold before they reach the file.
 //!
 //! A writer that meets such a record gives up the whole file. For GML and ESRI JSON the rules are
-//! many (characters, measures, families of shapes, moments without an offset) and are the writer's
-//! own, so the writer itself is asked: each batch is first written to nowhere, and if that fails,
-//! record by record, until it is known which ones are to blame.
+//! many (characters, measures, geometry types, times without an offset) and belong to the writer,
+//! so the writer itself is used: each batch is first written to nowhere and, if that fails, record
+//! by record to find the offending ones.
 
 use std::sync::Arc;
 
 use tidegate_geo::format::{self, Format, Options, Writer};
 use tidegate_geo::{Batch, Crs, Error, Problem, Schema};
 
-/// A writer to nowhere that stands where the file's own one stands.
+/// A writer to nowhere in the same state as that of the file.
 pub(super) struct Probe {
     format: Format,
     schema: Arc<Schema>,
     crs: Crs,
     options: Options,
     writer: Box<dyn Writer>,
-    /// A geometry that was good: it tells a new writer what shapes the file holds so far.
+    /// A valid geometry, which tells a new writer the geometry types of the file so far.
     good: Option<Batch>,
 }
 
@@ -59,7 +59,7 @@ impl Probe {
         Ok(refused)
     }
 
-    /// A new writer, because one that has failed is not to be used again.
+    /// Creates a new writer, because a failed one must not be used again.
     fn renew(&mut self) -> Result<(), Error> {
         self.writer = nowhere(self.format, &self.schema, &self.crs, &self.options)?;
         self.good.as_ref().map_or(Ok(()), |good| self.writer.write(good))
@@ -75,7 +75,7 @@ fn nowhere(
     format::create_stream(Box::new(std::io::sink()), format, schema, crs, options)
 }
 
-/// One row as a batch; `None` if it is not a row of its own schema.
+/// One row as a batch; `None` if it does not match its own schema.
 fn one(batch: &Batch, row: usize) -> Option<Batch> {
     let mut alone = Batch::new(batch.schema().clone()).from_record(batch.record(row));
     let values = (0..batch.columns().len()).map(|field| batch.value(row, field));

@@ -1,12 +1,12 @@
-//! Records into a file that is written whole, by their key: for a replay.
+//! Adds records by key to a file that is written as a whole, for a replay.
 //!
-//! The file is read and written anew beside itself, with the records that came put into the rows of
-//! their keys, and takes its own place by rename. So a reader sees the old file or the new one, and
-//! the same records twice give the same file: a replay that is killed anywhere does it again.
+//! The file is read and rewritten beside itself, with the new records in the rows of their keys,
+//! and renamed over the old one. So a reader sees the old file or the new one, and the same records
+//! twice give the same file: a killed replay can be repeated.
 //!
-//! What is read back must be what was written. GeoJSON is read by the schema of the pipeline, a CSV
-//! file is text that its kinds are read from again, FlatGeobuf and GeoParquet know their kinds. GML
-//! and ESRI JSON do not hold all that a schema tells and are not rewritten.
+//! Reading must return what was written. GeoJSON is read with the schema of the pipeline, the types
+//! of CSV are parsed from its text, FlatGeobuf and GeoParquet store their types. GML and ESRI JSON
+//! do not store everything in a schema and are not rewritten.
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,18 +29,18 @@ struct Rewrite {
     schema: Arc<Schema>,
     crs: Crs,
     key: Vec<usize>,
-    /// What came, as the format gives it back, and the row of each key.
+    /// The new records, as the format returns them, and the row of each key.
     came: Option<(Batch, HashMap<RowKey, usize>)>,
 }
 
-/// A file of a pipeline for records by their key, if nothing speaks against it ([`cannot`]).
+/// A file that takes records by key, unless [`cannot`] has a reason.
 pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Box<dyn Sink> {
     let key = spec.key.iter().filter_map(|name| spec.schema.position(name)).collect();
     let (schema, crs) = (spec.schema.clone(), spec.crs.clone());
     Box::new(Rewrite { path: path.to_owned(), format, schema, crs, key, came: None })
 }
 
-/// Why nothing can be put into this file, and what to do instead.
+/// Why records cannot be added to this file, and what to do instead.
 pub(super) fn cannot(spec: &Spec, path: &Path, format: Format) -> Option<String> {
     let file = path.display();
     if matches!(format, Format::Gml | Format::EsriJson | Format::Shapefile) {
@@ -60,7 +60,7 @@ pub(super) fn cannot(spec: &Spec, path: &Path, format: Format) -> Option<String>
 }
 
 impl Rewrite {
-    /// Every row of a file, in the schema of the pipeline.
+    /// Calls `see` with every row of a file, in the schema of the pipeline.
     fn each(&self, path: &Path, mut see: impl FnMut(Batch) -> Result<(), Error>) -> Result<(), String> {
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let options = ReadOptions::default();
@@ -91,7 +91,7 @@ impl Rewrite {
         whole(&rejected)
     }
 
-    /// Rows in the kinds of the pipeline.
+    /// Converts rows to the types of the pipeline.
     fn typed(&self, batch: &Batch) -> Result<Batch, Problem> {
         let mut out = Batch::new(self.schema.clone());
         for row in 0..batch.len() {
@@ -141,7 +141,7 @@ impl Rewrite {
         writer.finish().map(drop).map_err(at)
     }
 
-    /// Records as the format gives them back: only so can they be compared.
+    /// Writes records and reads them back, so that they can be compared with those of the file.
     fn round_trip(&self, batch: &Batch) -> Result<Batch, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let path = dir.path().join("came").with_extension(self.path.extension().unwrap_or_default());
@@ -151,7 +151,7 @@ impl Rewrite {
         Ok(all)
     }
 
-    /// The file with what came in it, in its own place.
+    /// Rewrites the file with the new records.
     fn rewrite(&self, came: &Batch, rows: &HashMap<RowKey, usize>) -> Result<(), String> {
         self.write(&self.path, |writer| {
             let mut there = vec![false; came.len()];
@@ -165,7 +165,7 @@ impl Rewrite {
                         }
                         None => copy(&old, row, &mut out)?,
                     }
-                    // The identifier of a row is the file's.
+                    // The id of a row is that of the file.
                     if let Some(id) = old.id(row) {
                         out.set_id(id);
                     }
@@ -188,7 +188,7 @@ fn copy(from: &Batch, row: usize, to: &mut Batch) -> Result<(), Error> {
     Ok(to.push(from.geometry(row), values)?)
 }
 
-/// A value that was written from this kind.
+/// Converts a value that was written from this type.
 fn typed(value: Value<'_>, kind: Kind) -> Option<Value<'_>> {
     Some(match (value, kind) {
         (Value::Text(text), Kind::Int) => Value::Int(text.parse().ok()?),
@@ -219,7 +219,7 @@ impl Sink for Rewrite {
     fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
         let mut put = RowCounts::default();
         let rules = super::file::FormatLimits::new(&self.schema, self.format);
-        // Of records with one key the last one counts.
+        // Of records with the same key the last one wins.
         let last: HashMap<RowKey, usize> =
             (0..batch.len()).filter_map(|row| Some((self.key(batch, row)?, row))).collect();
         let mut keep = vec![true; batch.len()];

@@ -1,8 +1,8 @@
-//! A file that is uploaded into a bucket when it is whole.
+//! A file that is uploaded to a bucket when it is complete.
 //!
-//! Why not streamed: most of the formats write their head last, and an object that took an hour to
-//! come together would be lost with the run. An upload that is cut off leaves the object that was
-//! there before; the next run begins again.
+//! Why it is not streamed: most of the formats write their header last, and an upload that took an
+//! hour would be lost with the run. An interrupted upload leaves the previous object unchanged; the
+//! next run starts again.
 
 use std::fs;
 use std::io::Read;
@@ -20,7 +20,7 @@ use crate::manifest::Bucket;
 use crate::step::SeenKey;
 use crate::store::ObjectStoreClient;
 
-/// Bytes that are read at a time.
+/// The number of bytes read at a time.
 const PIECE: usize = 1 << 20;
 
 struct Upload {
@@ -37,7 +37,7 @@ pub(super) fn open(
     format: Format,
     (address, bucket): (&str, &Bucket),
 ) -> Result<Box<dyn Sink>, SinkError> {
-    let (store, key) = bucket.open(address, tidegate_core::patience::DEFAULT, &spec.traffic)?;
+    let (store, key) = bucket.open(address, spec.traffic.patience(), &spec.traffic)?;
     let runtime = spec.traffic.runtime()?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -90,7 +90,7 @@ impl Sink for Upload {
     fn finish(&mut self) -> Result<(), SinkError> {
         self.file.finish()?;
         self.runtime.block_on(self.send())?;
-        // It is in the bucket now; what is left of it here only takes room.
+        // It is in the bucket now; a remaining copy only takes space.
         let _ = fs::remove_file(&self.path);
         Ok(())
     }

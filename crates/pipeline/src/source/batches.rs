@@ -76,6 +76,20 @@ impl Batches {
     }
 }
 
+impl Batches {
+    /// Features may name a system of their own, as GeoJSON of 2008 had it.
+    fn same_system(&self, reader: &GeoJsonReader<&[u8]>) -> Result<(), SourceError> {
+        let named = reader.named_crs().map_err(|p| SourceError::broken(p.code, p.message))?;
+        let (Some(named), Some(crs)) = (named, &self.layer.crs) else { return Ok(()) };
+        if named == *crs || (named.is_wgs84() && crs.is_wgs84()) {
+            return Ok(());
+        }
+        let name = &self.layer.name;
+        let message = format!("{name}: features say that they are in {named}, and the layer is in {crs}");
+        Err(SourceError::broken(Code::CRS_MISMATCH, message))
+    }
+}
+
 /// The next page. A service may have forgotten the link of the first page after a resume: the
 /// layer is then read from its start, and what is known is left out.
 async fn pull(pager: &mut Pager, fresh: &mut bool) -> Result<Option<Pulled>, SourceError> {
@@ -118,6 +132,7 @@ impl FeatureSource for Batches {
         let mut reader = GeoJsonReader::new(text.as_slice(), schema.clone(), self.options.clone());
         let mut rejected = Vec::new();
         let batch = reader.next_batch(&mut rejected).map_err(unreadable)?;
+        self.same_system(&reader)?;
         let problems = rejected.iter_mut().flat_map(|rejected| &mut rejected.problems);
         for problem in problems.filter(|problem| problem.code == Code::SCHEMA_MISMATCH) {
             problem.message.push_str(LATE);
@@ -136,8 +151,8 @@ impl FeatureSource for Batches {
         self.pager.agreement()
     }
 
-    async fn extent(&self) -> Option<Bounds> {
-        self.pager.extent().await
+    fn extent(&self) -> Option<Bounds> {
+        self.pager.extent()
     }
 
     fn foreseen(&self) -> (Option<u64>, u64) {

@@ -321,7 +321,7 @@ impl PagedLayer for Esri {
         Some(&self.schema)
     }
 
-    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+    fn extent(&self) -> Option<Bounds> {
         self.extent
     }
 

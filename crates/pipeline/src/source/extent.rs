@@ -4,14 +4,9 @@
 //! declared extent decides that: of two readings only one lies where the layer is.
 
 use serde_json::Value;
-use tidegate_geo::crs::Transform;
+use tidegate_geo::crs::Plausibility;
 use tidegate_geo::xml::Node;
 use tidegate_geo::{Bounds, Crs};
-
-/// Degrees around the declared extent that still belong to it: extents are rounded, or a little old.
-const MARGIN: f64 = 0.1;
-/// The same as a share of the extent.
-const MARGIN_SHARE: f64 = 0.1;
 
 /// An extent in degrees, if it is one: some services declare metres there, or nothing but zeros.
 pub(super) fn degrees(west: f64, south: f64, east: f64, north: f64) -> Option<Bounds> {
@@ -54,40 +49,13 @@ pub(super) fn of_esri(about: &Value, crs: Option<&Crs>) -> Option<Bounds> {
     let side = |name: &str| about.pointer("/extent").and_then(|e| e.get(name)).and_then(Value::as_f64);
     let bounds =
         Bounds { min_x: side("xmin")?, min_y: side("ymin")?, max_x: side("xmax")?, max_y: side("ymax")? };
-    let turned = on_globe(crs?, bounds)?;
+    let turned = Plausibility::new(crs?).placed(bounds)?;
     degrees(turned.min_x, turned.min_y, turned.max_x, turned.max_y)
 }
 
 /// Whether coordinates within these bounds, in this system and east first, can be in the extent.
 pub(super) fn fits(crs: &Crs, bounds: Bounds, declared: Bounds) -> bool {
-    let Some(found) = on_globe(crs, bounds) else { return false };
-    let room = |low: f64, high: f64| MARGIN + MARGIN_SHARE * (high - low);
-    let (x, y) = (room(declared.min_x, declared.max_x), room(declared.min_y, declared.max_y));
-    found.min_x >= declared.min_x - x
-        && found.max_x <= declared.max_x + x
-        && found.min_y >= declared.min_y - y
-        && found.max_y <= declared.max_y + y
-}
-
-/// The bounds in degrees on WGS 84, by corners and centre; none if they are not on the globe.
-fn on_globe(crs: &Crs, bounds: Bounds) -> Option<Bounds> {
-    let Bounds { min_x, min_y, max_x, max_y } = bounds;
-    let centre = (f64::midpoint(min_x, max_x), f64::midpoint(min_y, max_y));
-    let places = [(min_x, min_y), (max_x, min_y), (max_x, max_y), (min_x, max_y), centre];
-    let transform = if crs.is_wgs84() { None } else { Some(Transform::new(crs, &Crs::wgs84()).ok()?) };
-    let mut found: Option<Bounds> = None;
-    for (x, y) in places {
-        let (x, y) = match &transform {
-            None => (x, y),
-            Some(transform) => transform.position(x, y, 0.0).map(|(x, y, _)| (x, y)).ok()?,
-        };
-        if !(x.abs() <= 180.0 && y.abs() <= 90.0) {
-            return None;
-        }
-        let point = Bounds { min_x: x, min_y: y, max_x: x, max_y: y };
-        found = Some(found.map_or(point, |all| all.union(point)));
-    }
-    found
+    Plausibility::new(crs).is_in(bounds, declared)
 }
 
 /// The bounds of all coordinates in the text of GeoJSON features, of some of them.

@@ -178,7 +178,8 @@ pub fn local_name(name: &str, address: &str) -> Result<String, SourceError> {
         Some(_) => Ok(local),
         None => Err(SourceError::setup(format!(
             "{address}: {name:?} has no supported file extension (.gpkg, .geojson, .geojsonl, .fgb, \
-             .csv, .parquet, .gml); if it is a service, set its profile"
+             .csv, .parquet, .gml); name its format with `source.format` (`fetch --input-format`); if it is a \
+             service, set its profile"
         ))),
     }
 }
@@ -207,8 +208,8 @@ pub fn typed_name(content_type: Option<&str>, address: &str) -> Result<String, S
             let named =
                 content_type.map_or("no Content-Type".into(), |kind| format!("Content-Type {kind:?}"));
             return Err(SourceError::setup(format!(
-                "{address}: neither the name nor the response ({named}) identifies the format; download the \
-                 file and name it with its extension (.gpkg, .geojson, .geojsonl, .fgb, .csv, .parquet, .gml)"
+                "{address}: neither the name nor the response ({named}) identifies the format; name it \
+                 with `source.format` (`fetch --input-format`): gpkg, geojson, geojsonl, fgb, csv, parquet, gml"
             )));
         }
     };

@@ -7,18 +7,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_geo::Schema;
 use tidegate_geo::format::gml;
-use tidegate_geo::xml::{self, Node};
+use tidegate_geo::xml;
 
 /// Reads a page.
 ///
 /// # Errors
 /// Why it is none, or that it holds fewer features than it says.
-pub(super) fn page(
-    body: &Bytes,
-    schema: &Schema,
-    times: &[String],
-    rule: &AxisRule,
-) -> Result<FeaturePage, String> {
+pub(super) fn page(body: &Bytes, schema: &Schema, rule: &AxisRule) -> Result<FeaturePage, String> {
     let mut root = xml::parse(body).map_err(|problem| problem.message)?;
     if root.name != "FeatureCollection" {
         return Err(format!("the page is a {:?}, not a feature collection", root.name));
@@ -26,9 +21,7 @@ pub(super) fn page(
     if let Err(why) = rule.settle(&mut root) {
         return Ok(FeaturePage { refusal: Some(why), ..FeaturePage::default() });
     }
-    plain_times(&mut root, times);
-    let mut members = Vec::new();
-    collect(&root, &mut members);
+    let members = gml::features(&root);
     let number = |name| root.attribute(name).and_then(|n| n.parse::<u64>().ok());
     whole(number("numberReturned").or(number("numberOfFeatures")), members.len())?;
     let system = root.child("boundedBy").and_then(gml::system_name);
@@ -52,42 +45,6 @@ pub(super) fn page(
     })
 }
 
-/// The features of a collection, and of collections within it: an answer to several queries has one
-/// for each, as members.
-fn collect<'a>(collection: &'a Node, members: &mut Vec<&'a Node>) {
-    let is_holder = |c: &&Node| matches!(c.name.as_str(), "member" | "featureMember" | "featureMembers");
-    for member in collection.children.iter().filter(is_holder).flat_map(|holder| &holder.children) {
-        if member.name == "FeatureCollection" {
-            collect(member, members);
-        } else {
-            members.push(member);
-        }
-    }
-}
-
-/// Makes text of times that are written as objects, and nothing of those that are empty: that is
-/// how MapServer writes a NULL.
-fn plain_times(node: &mut Node, times: &[String]) {
-    node.children.retain(|child| {
-        let empty = child.children.is_empty() && child.text.trim().is_empty();
-        !(empty && times.contains(&child.name))
-    });
-    for child in &mut node.children {
-        let instant = child.child("TimeInstant").unwrap_or(child);
-        let time = match instant.children.as_slice() {
-            [position] if position.name == "timePosition" => Some(position.text.clone()),
-            _ => None,
-        };
-        match time {
-            Some(time) => {
-                child.children.clear();
-                child.text = time;
-            }
-            None => plain_times(child, times),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +61,7 @@ mod tests {
                  </wfs:member></wfs:FeatureCollection>"
             );
             let schema = Schema::new([("n", Kind::Int), ("s", Kind::Text), ("e", Kind::Real)]);
-            page(&Bytes::from(text), &schema, &[], &AxisRule::default())
+            page(&Bytes::from(text), &schema, &AxisRule::default())
         };
         let page = page_of(1).unwrap();
         let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
@@ -132,7 +89,7 @@ mod tests {
             inner(1, 2),
             inner(3, 4)
         );
-        let page = page(&Bytes::from(text), &Schema::default(), &[], &AxisRule::default()).unwrap();
+        let page = page(&Bytes::from(text), &Schema::default(), &AxisRule::default()).unwrap();
         let ids: Vec<_> = page.features.iter().filter_map(|f| f.id.as_deref()).collect();
         assert_eq!(ids, ["\"p.1\"", "\"p.2\"", "\"p.3\"", "\"p.4\""]);
     }
@@ -143,11 +100,12 @@ mod tests {
              <t:a gml:id='.a'><gml:timePosition>2021-05-30</gml:timePosition></t:a><t:b></t:b>\
              <t:c><gml:TimeInstant><gml:timePosition>2021-05-30T08:31:09Z</gml:timePosition></gml:TimeInstant></t:c>\
              <t:d></t:d></t:p></wfs:member></wfs:FeatureCollection>";
-        let times = ["a", "b", "c"].map(str::to_owned);
-        let page =
-            page(&Bytes::from_static(text.as_bytes()), &Schema::default(), &times, &AxisRule::default())
-                .unwrap();
+        let schema = Schema::new(["a", "b", "c"].map(|name| (name, Kind::DateTime)));
+        let page = page(&Bytes::from_static(text.as_bytes()), &schema, &AxisRule::default()).unwrap();
         let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
-        assert_eq!(feature["properties"], json!({"a": "2021-05-30", "c": "2021-05-30T08:31:09Z", "d": ""}));
+        assert_eq!(
+            feature["properties"],
+            json!({"a": "2021-05-30", "b": null, "c": "2021-05-30T08:31:09Z", "d": ""})
+        );
     }
 }

@@ -59,6 +59,7 @@ mod position;
 mod reconcile;
 mod service;
 mod service_kind;
+mod since;
 mod stac;
 mod wfs;
 mod wire;
@@ -72,6 +73,7 @@ pub use pager::{Pager, PagerConfig, Pulled};
 pub use position::{FeatureTally, Position};
 pub use reconcile::{Agreement, CountTolerance};
 pub use service_kind::ServiceKind;
+pub use since::{ChangeMark, ChangedSince};
 pub use stac::StacOptions;
 pub use wfs::WfsOptions;
 pub use wire::{Wire, WireConfig};
@@ -126,8 +128,8 @@ pub trait FeatureSource: Send {
     /// How declared and received compare; known at the end.
     fn agreement(&self) -> Option<Agreement>;
 
-    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to be asked.
-    async fn extent(&self) -> Option<Bounds>;
+    /// Where the layer is, in degrees on WGS 84, as the service declares it.
+    fn extent(&self) -> Option<Bounds>;
 
     /// Requests until the end, if that can be foreseen, and features on a page.
     fn foreseen(&self) -> (Option<u64>, u64);

@@ -1,6 +1,10 @@
 //! OGC API Features: pages by the link `next`, which only the server understands.
+//!
+//! The header `Content-Crs` says in which system a page is. GeoJSON has no member for that any more,
+//! and an old one that is there may be left over from the file behind the service. So the header
+//! counts, and a page that is not in the system that was asked for is refused.
 
-use super::error::SourceError;
+use super::error::{SourceError, Trouble};
 use super::extent;
 use super::page::{FeaturePage, Link, geojson, matched};
 use super::page_size::PageSize;
@@ -12,7 +16,7 @@ use async_trait::async_trait;
 use http::{HeaderValue, header};
 use serde_json::Value;
 use tidegate_core::Code;
-use tidegate_geo::{Bounds, Crs};
+use tidegate_geo::{Bounds, Crs, Problem};
 use url::Url;
 
 /// What to ask of an OGC API.
@@ -31,7 +35,7 @@ pub(super) struct Ogc {
     items: Url,
     layer: String,
     crs: Option<Crs>,
-    /// Where it is, if its description was read on the way.
+    /// Where it is, as its description says.
     extent: Option<Bounds>,
     size: PageSize,
 }
@@ -46,7 +50,7 @@ impl Ogc {
                 format!("{crs} has north-first axis order, which GeoJSON pages do not show; remove --crs");
             return Err(SourceError::setup(message));
         }
-        let (mut items, layer, extent) = place(wire, url, options.layer).await?;
+        let OgcCollection { mut items, name, extent } = find(wire, url, options.layer).await?;
         let own = items.query_pairs().find(|(n, _)| n == "limit").and_then(|(_, v)| v.parse().ok());
         let size = PageSize::new(options.page_size.or(own), SIZE);
         let kept: Vec<(String, String)> =
@@ -57,7 +61,7 @@ impl Ogc {
             pairs.append_pair("crs", &format!("http://www.opengis.net/def/crs/EPSG/0/{code}"));
         }
         drop(pairs);
-        Ok(Ogc { items, layer, crs: options.crs, extent, size })
+        Ok(Ogc { items, layer: name, crs: options.crs, extent, size })
     }
 
     fn items(&self, limit: u64) -> Url {
@@ -65,40 +69,90 @@ impl Ogc {
         url.query_pairs_mut().append_pair("limit", &limit.to_string());
         url
     }
+
+    /// Settles the system of a page by the header `Content-Crs`.
+    ///
+    /// # Errors
+    /// Why the page cannot be used.
+    fn system(&self, named: &str) -> Result<String, String> {
+        let crs: Crs = named.parse().map_err(|problem: Problem| {
+            format!("the service answers in {named:?} (Content-Crs): {}", problem.message)
+        })?;
+        match &self.crs {
+            Some(asked) if *asked != crs && !(asked.is_wgs84() && crs == Crs::wgs84()) => Err(format!(
+                "asked for {asked}, the service answers in {crs} (Content-Crs); \
+                 remove --crs to take the layer as it is"
+            )),
+            _ if crs.is_north_first() => Err(format!(
+                "the service answers in {crs} (Content-Crs), which is north first, and GeoJSON pages do not \
+                 show that; ask for another system with --crs"
+            )),
+            _ => Ok(crs.to_string()),
+        }
+    }
 }
 
-/// The address of the items, the name of the collection, and where it is.
-async fn place(
-    wire: &Wire,
-    url: &Url,
-    layer: Option<String>,
-) -> Result<(Url, String, Option<Bounds>), SourceError> {
+/// The value of the header `Content-Crs`: a URI in angle brackets.
+fn content_crs(response: &Response) -> Option<&str> {
+    let text = response.headers.get("content-crs")?.to_str().ok()?.trim();
+    Some(text.strip_prefix('<').and_then(|uri| uri.strip_suffix('>')).unwrap_or(text))
+}
+
+/// A collection that was found.
+struct OgcCollection {
+    /// The address of its items.
+    items: Url,
+    name: String,
+    extent: Option<Bounds>,
+}
+
+async fn find(wire: &Wire, url: &Url, layer: Option<String>) -> Result<OgcCollection, SourceError> {
     let mut base = url.clone();
     let path = base.path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').collect();
     let named = parts.iter().rposition(|p| *p == "collections").and_then(|at| parts.get(at + 1).copied());
     if let Some(named) = named {
-        let layer = layer.unwrap_or_else(|| named.to_owned());
-        if !path.ends_with("/items") {
-            base.set_path(&format!("{path}/items"));
-        }
-        return Ok((base, layer, None));
+        let own = path.strip_suffix("/items").unwrap_or(&path);
+        base.set_path(own);
+        let extent = declared(wire, &base).await?;
+        let name = layer.unwrap_or_else(|| named.to_owned());
+        base.set_path(&format!("{own}/items"));
+        return Ok(OgcCollection { items: base, name, extent });
     }
     let root = path.strip_suffix("/collections").unwrap_or(&path).to_owned();
-    let (layer, extent) = match layer {
-        Some(layer) => (layer, None),
+    let (name, extent) = match layer {
+        Some(name) => {
+            base.set_path(&format!("{root}/collections/{name}"));
+            let extent = declared(wire, &base).await?;
+            (name, extent)
+        }
         None => {
             base.set_path(&format!("{root}/collections"));
             let all = described(wire, &base, "the collections").await?;
             let all: Vec<&Value> =
                 all.get("collections").and_then(Value::as_array).into_iter().flatten().collect();
             let named = |c: &&Value| c.get("id").and_then(Value::as_str).map(str::to_owned);
-            let layer = only(&all.iter().filter_map(named).collect::<Vec<_>>())?;
-            (layer, all.first().and_then(|c| extent::of_collection(c)))
+            let name = only(&all.iter().filter_map(named).collect::<Vec<_>>())?;
+            (name, all.first().and_then(|c| extent::of_collection(c)))
         }
     };
-    base.set_path(&format!("{root}/collections/{layer}/items"));
-    Ok((base, layer, extent))
+    base.set_path(&format!("{root}/collections/{name}/items"));
+    Ok(OgcCollection { items: base, name, extent })
+}
+
+/// The extent that the description of a collection declares. One that cannot be read declares none. A
+/// key that is refused here would be refused for the items too.
+async fn declared(wire: &Wire, url: &Url) -> Result<Option<Bounds>, SourceError> {
+    match described(wire, url, "the description of the collection").await {
+        Ok(collection) => Ok(extent::of_collection(&collection)),
+        Err(error)
+            if error.trouble == Trouble::Broken
+                && ![Code::UNAUTHORIZED, Code::FORBIDDEN].contains(&error.code) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn described(wire: &Wire, url: &Url, what: &str) -> Result<Value, SourceError> {
@@ -149,7 +203,13 @@ impl PagedLayer for Ogc {
     }
 
     fn read(&self, response: &Response) -> Result<FeaturePage, String> {
-        let (page, links) = geojson(&response.body)?;
+        let (mut page, links) = geojson(&response.body)?;
+        if let Some(named) = content_crs(response).filter(|_| !page.features.is_empty()) {
+            match self.system(named) {
+                Ok(crs) => page.crs = Some(crs),
+                Err(why) => page.refusal = Some(why),
+            }
+        }
         Ok(FeaturePage { next: next(&links), ..page })
     }
 
@@ -168,7 +228,7 @@ impl PagedLayer for Ogc {
             .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
     }
 
-    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+    fn extent(&self) -> Option<Bounds> {
         self.extent
     }
 

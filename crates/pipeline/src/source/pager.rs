@@ -19,6 +19,7 @@
 //! while the page before is kept.
 
 mod left;
+mod loops;
 
 use super::error::{SourceError, Trouble};
 use super::feature_id;
@@ -28,17 +29,13 @@ use super::position::{FeatureTally, NextPage, Position, VERSION};
 use super::reconcile::{Agreement, CountTolerance, Judged, PASSES_MAX, Pass, judge};
 use super::service::PagedLayer;
 use super::wire::{PageReader, Wire};
+use loops::LoopWatch;
 use sha2::{Digest, Sha256};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_core::Code;
+use tidegate_geo::Crs;
 use tokio::task::JoinHandle;
-
-/// Pages without a feature, one after another, before a service is said to go in circles.
-const EMPTY_MAX: u32 = 100;
-/// Pages with one feature that is known, one after another. A feature that is added further up makes
-/// one of them; a service that ignores where a page shall begin makes nothing else.
-const STALE_MAX: u32 = 10;
 
 /// How pages are taken.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +61,7 @@ pub struct Pager {
     before: Option<IdentifierSet>,
     /// Whether every feature so far had an identifier.
     known: bool,
-    /// What was asked for and received in this pass, to notice circles.
-    asked: HashSet<[u8; 16]>,
-    prints: HashSet<[u8; 16]>,
-    empty: u32,
-    stale: u32,
+    loops: LoopWatch,
     /// How far the last step back went, and whether this page is asked for because of one.
     back: u64,
     stepped: bool,
@@ -95,6 +88,18 @@ pub struct Pulled {
     pub marks: Vec<IdentifierHash>,
     /// Where the source stands after it.
     pub position: Position,
+}
+
+/// What is new on a page.
+struct Sifted {
+    /// The places of the features that no pass has brought.
+    fresh: Vec<usize>,
+    /// The marks of those.
+    marks: Vec<IdentifierHash>,
+    /// How many are new in this pass.
+    new: u64,
+    /// How many of them have an identifier.
+    named: u64,
 }
 
 impl Pulled {
@@ -137,10 +142,7 @@ impl Pager {
             seen: IdentifierSet::default(),
             before: None,
             known: true,
-            asked: HashSet::new(),
-            prints: HashSet::new(),
-            empty: 0,
-            stale: 0,
+            loops: LoopWatch::default(),
             back: 0,
             stepped: false,
             full: 0,
@@ -169,6 +171,7 @@ impl Pager {
                 }
                 pager.last = from.last;
                 pager.id_field = from.id_field;
+                pager.crs = from.crs;
                 // Which features a further pass has met is not known either: it begins anew.
                 if from.tally.passes > 1 && from.next.is_some() {
                     pager.begin_pass();
@@ -218,10 +221,10 @@ impl Pager {
         self.crs.clone().or_else(|| self.service.crs().map(|crs| crs.to_string()))
     }
 
-    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to be asked;
-    /// a service that does not say it, or fails to, has none.
-    pub async fn extent(&self) -> Option<tidegate_geo::Bounds> {
-        self.service.extent(self.wire()).await
+    /// Where the layer is, in degrees on WGS 84, as the service declares it.
+    #[must_use]
+    pub fn extent(&self) -> Option<tidegate_geo::Bounds> {
+        self.service.extent()
     }
 
     /// The fields, as the service describes them.
@@ -279,14 +282,21 @@ impl Pager {
             if let Some(matched) = page.matched {
                 self.hear(matched).await?;
             }
-            if page.crs.is_some() {
-                self.crs.clone_from(&page.crs);
-            }
+            self.same_system(&step, &page)?;
             if self.lost(&step, &page) {
+                let stepped = self.loops.rewound();
+                stepped.map_err(|what| self.circle(&step, what))?;
                 continue;
             }
-            self.circles(&step, &page)?;
-            let (fresh, marks, new) = self.sift(&page);
+            let changed = self.tally.moved || self.tally.declared != self.tally.latest;
+            let stepped = std::mem::take(&mut self.stepped);
+            let came = self.loops.came(&step, &page, changed, stepped);
+            came.map_err(|what| self.circle(&step, what))?;
+            let Sifted { fresh, marks, new, named } = self.sift(&page);
+            // A step back may have led to the first page.
+            let again = if self.tally.moved { self.tally.in_pass / self.full.max(1) } else { 0 };
+            let brought = self.loops.brought(&step, &page, named, again);
+            brought.map_err(|what| self.circle(&step, what))?;
             self.next = self.after(&step, &page, new)?;
             self.start_next();
             self.id_field = self.id_field.take().or_else(|| feature_id::field_of(&page));
@@ -299,29 +309,48 @@ impl Pager {
         }
     }
 
-    /// A page says how many features match. If they are fewer than before, the service is asked: a
-    /// number that stands as it did shows that the page is wrong, and not that the layer changed.
-    /// MapServer tells on a short page that nothing follows, and a feature without geometry makes
-    /// any page short.
+    /// A page says how many features match. If that is another number than before, the service is
+    /// asked: one that stands by its number, or tells none now, shows that the page is wrong, and not
+    /// that the layer changed. MapServer tells on a short page that nothing follows, and a feature
+    /// without geometry makes any page short.
     async fn hear(&mut self, matched: u64) -> Result<(), SourceError> {
         if self.misled {
             return Ok(());
         }
         let mut now = matched;
-        if self.tally.latest.is_some_and(|latest| matched < latest) {
+        if self.tally.latest.is_some_and(|latest| matched != latest) {
             let wire = self.wire().clone();
-            let count = self.service.count(&wire).await?;
-            if count == self.tally.latest {
-                self.misled = true;
-                return Ok(());
+            match self.service.count(&wire).await? {
+                Some(count) if Some(count) != self.tally.latest => now = count,
+                _ => {
+                    self.misled = true;
+                    return Ok(());
+                }
             }
-            now = count.unwrap_or(matched);
         }
         self.tally.moved |= self.tally.latest.is_some_and(|latest| now != latest);
         self.pass.saw(self.tally.latest, Some(now));
         self.tally.latest = Some(now);
         self.tally.declared = self.tally.declared.or(Some(now));
         self.pass.first = self.pass.first.or(Some(now));
+        Ok(())
+    }
+
+    /// All pages are in one system.
+    fn same_system(&mut self, step: &NextPage, page: &FeaturePage) -> Result<(), SourceError> {
+        let Some(named) = &page.crs else { return Ok(()) };
+        if let Some(before) = self.crs.as_ref().filter(|_| !page.features.is_empty()) {
+            let is_same = match (named.parse::<Crs>(), before.parse::<Crs>()) {
+                (Ok(a), Ok(b)) => a == b || (a.is_wgs84() && b.is_wgs84()),
+                _ => named == before,
+            };
+            if !is_same {
+                let page = self.service.name(step);
+                let message = format!("{page}: the page is in {named}, and those before are in {before}");
+                return Err(SourceError::broken(Code::CRS_MISMATCH, message));
+            }
+        }
+        self.crs.get_or_insert_with(|| named.clone());
         Ok(())
     }
 
@@ -339,6 +368,7 @@ impl Pager {
             before: before.map(IdentifierSet::carry),
             last: self.last.clone(),
             id_field: self.id_field.clone(),
+            crs: self.crs.clone(),
         }
     }
 
@@ -426,46 +456,16 @@ impl Pager {
         true
     }
 
-    /// The same link twice, the same features for two steps, or nothing but empty pages.
-    fn circles(&mut self, step: &NextPage, page: &FeaturePage) -> Result<(), SourceError> {
-        let name = self.service.name(step);
-        let circle = |what: &str| {
-            let message = format!("{name}: {what}; the paging of the service loops");
-            Err(SourceError::broken(Code::PAGE_LOOP, message))
-        };
-        if let Some(NextPage::Link { url, body }) = &page.next {
-            let link = digest([url.as_bytes(), body.as_deref().unwrap_or_default().as_bytes()]);
-            if !self.asked.insert(link) {
-                return circle("the link to the next page repeats an earlier one");
-            }
-        }
-        let stepped = std::mem::take(&mut self.stepped);
-        // A page of one feature proves little: it is the overlap, or the only one of a small server.
-        let few = if matches!(step, NextPage::Offset { overlap: false, .. }) { 0 } else { 1 };
-        if page.features.len() > few && !stepped {
-            let print = digest(page.features.iter().map(|f| page.print(f)));
-            let known = !self.prints.insert(print);
-            // In a layer that changes, features move to another page, and one page may come twice.
-            let changed = self.tally.moved || self.tally.declared != self.tally.latest;
-            if known && page.features.len() > 1 && (!changed || self.stale > 0) {
-                return circle("the features repeat an earlier page");
-            }
-            self.stale = if known { self.stale + 1 } else { 0 };
-            if self.stale > STALE_MAX {
-                return circle("the only feature of the page repeats an earlier one, page after page");
-            }
-        }
-        self.empty = if page.features.is_empty() { self.empty + 1 } else { 0 };
-        if self.empty > EMPTY_MAX {
-            return circle("too many empty pages in a row");
-        }
-        Ok(())
+    fn circle(&self, step: &NextPage, what: &str) -> SourceError {
+        let message = format!("{}: {what}; the paging of the service loops", self.service.name(step));
+        SourceError::broken(Code::PAGE_LOOP, message)
     }
 
-    /// The places of the features that are new, their marks, and how many are new in this pass.
-    fn sift(&mut self, page: &FeaturePage) -> (Vec<usize>, Vec<IdentifierHash>, u64) {
+    /// What is new on a page.
+    fn sift(&mut self, page: &FeaturePage) -> Sifted {
         let mut fresh = Vec::with_capacity(page.features.len());
         let mut marks = Vec::new();
+        let mut named = 0;
         let before = self.tally.in_pass;
         for (at, feature) in page.features.iter().enumerate() {
             let Some(id) = feature.id.as_deref() else {
@@ -481,6 +481,7 @@ impl Pager {
                 continue;
             }
             self.tally.in_pass += 1;
+            named += 1;
             if self.before.as_ref().is_some_and(|before| before.contains(id)) {
                 continue;
             }
@@ -494,7 +495,7 @@ impl Pager {
         self.last =
             page.features.last().and_then(|f| f.id.as_deref()).map(str::to_owned).or(self.last.take());
         self.full = self.full.max(page.features.len() as u64);
-        (fresh, marks, self.tally.in_pass - before)
+        Sifted { fresh, marks, new: self.tally.in_pass - before, named }
     }
 
     /// Where to go on.
@@ -626,9 +627,8 @@ impl Pager {
             Some(before) => before.absorb(seen),
             None => self.before = Some(seen),
         }
-        self.asked.clear();
-        self.prints.clear();
-        (self.empty, self.stale, self.back, self.stepped) = (0, 0, 0, false);
+        self.loops = LoopWatch::default();
+        (self.back, self.stepped) = (0, false);
         self.tally.in_pass = 0;
         self.pass = Pass { first: self.tally.latest, ..Pass::default() };
     }

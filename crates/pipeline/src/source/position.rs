@@ -77,6 +77,9 @@ pub struct Position {
     /// The field that holds the identifiers of features; empty if none is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id_field: Option<String>,
+    /// The reference system of the pages so far, as they name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crs: Option<String>,
 }
 
 /// The form of a position.

@@ -73,9 +73,8 @@ pub(super) trait PagedLayer: Send + Sync {
         None
     }
 
-    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to ask.
-    async fn extent(&self, wire: &Wire) -> Option<Bounds> {
-        let _ = wire;
+    /// Where the layer is, in degrees on WGS 84, as the service declares it.
+    fn extent(&self) -> Option<Bounds> {
         None
     }
 

@@ -8,6 +8,7 @@ use super::error::SourceError;
 use super::page::{FeaturePage, geojson};
 use super::position::NextPage;
 use super::service::PagedLayer;
+use super::since::ChangedSince;
 use super::wire::Wire;
 use super::{extent, gml};
 use crate::http::{Request, Response};
@@ -36,6 +37,8 @@ pub struct WfsOptions {
     pub geojson: bool,
     /// Which coordinate of GML comes first; found out by default.
     pub axis_order: Option<AxisOrder>,
+    /// Ask only for features that have changed.
+    pub since: Option<ChangedSince>,
 }
 
 /// A layer of a WFS.
@@ -52,10 +55,12 @@ pub(super) struct Wfs {
     /// The server refused to be asked for that.
     plain: AtomicBool,
     rule: AxisRule,
+    /// The filter, if not all features are asked for.
+    filter: Option<String>,
     size: u64,
     schema: Schema,
-    /// Fields that hold a time as an object; whether it is a date or more, their values tell.
-    times: Vec<String>,
+    /// The same with the fields that hold a time as an object, to read pages with.
+    kinds: Schema,
 }
 
 /// Features on a page, if nobody says otherwise.
@@ -133,9 +138,10 @@ impl Wfs {
             own,
             plain: AtomicBool::new(false),
             rule,
+            filter: options.since.map(|since| since.fes(old)),
             size,
+            kinds: with_times(&schema, &described),
             schema,
-            times: times(&described),
         })
     }
 
@@ -182,6 +188,7 @@ impl Wfs {
     fn get_feature(&self, wire: &Wire, more: &[(&str, &str)]) -> Request {
         let names = if self.old { "TYPENAME" } else { "TYPENAMES" };
         let mut all = vec![("VERSION", number(self.old)), (names, self.layer.as_str())];
+        all.extend(self.filter.iter().map(|filter| ("FILTER", filter.as_str())));
         all.extend_from_slice(more);
         wire.get(with(&self.url, "GetFeature", &all))
     }
@@ -220,7 +227,7 @@ impl PagedLayer for Wfs {
     fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         let body = &response.body;
         if body.trim_ascii_start().first() == Some(&b'<') {
-            return gml::page(body, &self.schema, &self.times, &self.rule);
+            return gml::page(body, &self.kinds, &self.rule);
         }
         let (mut page, _) = geojson(body)?;
         if page.crs.is_none() {
@@ -256,7 +263,7 @@ impl PagedLayer for Wfs {
         Some(&self.schema).filter(|schema| !schema.fields().is_empty())
     }
 
-    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+    fn extent(&self) -> Option<Bounds> {
         self.rule.extent
     }
 
@@ -357,11 +364,17 @@ fn json_of(formats: &[String], insist: bool) -> Option<String> {
     found.and_then(|at| formats.get(at)).cloned().or_else(|| insist.then(usual))
 }
 
-/// The fields of a described type that hold a time as an object.
-fn times(described: &Node) -> Vec<String> {
+/// The fields with those that hold a time as an object. Which kind of time that is, the pages show; so
+/// they are not among the described ones.
+fn with_times(schema: &Schema, described: &Node) -> Schema {
+    let mut all = schema.clone();
     let is_time = |e: &&Node| e.attribute("type").is_some_and(|kind| kind.starts_with("gml:Time"));
-    let named = described.all("element").into_iter().filter(is_time);
-    named.filter_map(|e| e.attribute("name").map(str::to_owned)).collect()
+    for element in described.all("element").into_iter().filter(is_time) {
+        if let Some(name) = element.attribute("name") {
+            all.add(name, Kind::DateTime);
+        }
+    }
+    all
 }
 
 /// The fields of a described type, geometry left out.

@@ -327,7 +327,7 @@ impl PageReader {
             None => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: no page"))),
         };
         if let Some(why) = page.refusal.take() {
-            return Err(SourceError::broken(Code::CRS_NOT_FOUND, format!("{what}: {why}")));
+            return Err(SourceError::broken(Code::CRS_MISMATCH, format!("{what}: {why}")));
         }
         // A link is relative to what gave it.
         if let Some(super::position::NextPage::Link { url, .. }) = &mut page.next {

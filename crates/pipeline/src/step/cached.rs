@@ -1,13 +1,18 @@
 //! What the response cache holds of a reply.
 //!
 //! Of an answer it is the response itself, so that a profile that reads more from it next year
-//! finds it there. Of a failure it is the code and the message; only the run that met the failure
-//! takes it from there, so that a resumed run does not pay for it twice.
+//! finds it there. Of a failure it is all that its dead letter tells; only the run that met the
+//! failure takes it from there, so that a resumed run does not pay for it twice.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 
+use super::window::CallHistory;
+
 /// A reply as the response cache holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum CachedReply {
     /// A success as the service sent it.
     Response {
@@ -24,25 +29,34 @@ pub(super) enum CachedReply {
         code: Code,
         /// Its message.
         message: String,
+        /// Its attempts.
+        history: CallHistory,
     },
+}
+
+/// The part of a failure that is stored as JSON.
+#[derive(Serialize, Deserialize)]
+struct FailureDetail<'a> {
+    message: Cow<'a, str>,
+    history: Cow<'a, CallHistory>,
 }
 
 impl CachedReply {
     /// The bytes for the cache: a tag, a status, a length-prefixed text, the rest.
     #[must_use]
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let (tag, number, text, rest): (u8, u16, &str, &[u8]) = match self {
-            CachedReply::Response { status, content_type, body } => (1, *status, content_type, body),
-            CachedReply::Failure { code, message } => (2, 0, code.as_str(), message.as_bytes()),
-        };
-        let text = text.get(..text.len().min(255)).unwrap_or_default();
-        let mut out = Vec::with_capacity(4 + text.len() + rest.len());
-        out.push(tag);
-        out.extend_from_slice(&number.to_le_bytes());
-        out.push(text.len() as u8);
-        out.extend_from_slice(text.as_bytes());
-        out.extend_from_slice(rest);
-        out
+        match self {
+            CachedReply::Response { status, content_type, body } => {
+                framed(RESPONSE, *status, content_type, body)
+            }
+            CachedReply::Failure { code, message, history } => {
+                let detail =
+                    FailureDetail { message: message.as_str().into(), history: Cow::Borrowed(history) };
+                // Texts and numbers always have a JSON form.
+                let detail = serde_json::to_vec(&detail).unwrap_or_default();
+                framed(FAILURE, 0, code.as_str(), &detail)
+            }
+        }
     }
 
     /// What was stored; `None` if another version wrote something else.
@@ -52,23 +66,43 @@ impl CachedReply {
         let (text, rest) = rest.split_at_checked(usize::from(len))?;
         let text = std::str::from_utf8(text).ok()?;
         match tag {
-            1 => Some(CachedReply::Response {
+            RESPONSE => Some(CachedReply::Response {
                 status: u16::from_le_bytes([low, high]),
                 content_type: text.to_string(),
                 body: rest.to_vec(),
             }),
-            2 => Some(CachedReply::Failure {
-                code: text.parse().ok()?,
-                message: String::from_utf8_lossy(rest).into_owned(),
-            }),
+            FAILURE => {
+                let detail: FailureDetail<'_> = serde_json::from_slice(rest).ok()?;
+                Some(CachedReply::Failure {
+                    code: text.parse().ok()?,
+                    message: detail.message.into_owned(),
+                    history: detail.history.into_owned(),
+                })
+            }
             _ => None,
         }
     }
 }
 
+const RESPONSE: u8 = 1;
+/// 2 was a failure without its attempts; it is asked for again.
+const FAILURE: u8 = 3;
+
+fn framed(tag: u8, number: u16, text: &str, rest: &[u8]) -> Vec<u8> {
+    let text = text.get(..text.len().min(255)).unwrap_or_default();
+    let mut out = Vec::with_capacity(4 + text.len() + rest.len());
+    out.push(tag);
+    out.extend_from_slice(&number.to_le_bytes());
+    out.push(text.len() as u8);
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(rest);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::letter::LetterAttempt;
     use proptest::prelude::*;
 
     #[test]
@@ -80,7 +114,14 @@ mod tests {
                 body: b"{\"a\":1}".to_vec(),
             },
             CachedReply::Response { status: 204, content_type: String::new(), body: Vec::new() },
-            CachedReply::Failure { code: Code::BAD_REQUEST, message: "no such street: é".into() },
+            CachedReply::Failure {
+                code: Code::BAD_REQUEST,
+                message: "no such street: é".into(),
+                history: CallHistory {
+                    attempts: vec![LetterAttempt { at_ms: 5, status: Some(400), ..LetterAttempt::default() }],
+                    not_before_ms: Some(1_794_884_407_179),
+                },
+            },
         ] {
             assert_eq!(CachedReply::from_bytes(&reply.to_bytes()), Some(reply));
         }

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Code;
 use tidegate_geo::repair::{self, Outcome};
 use tidegate_geo::validity::Checker;
 use tidegate_geo::wkb::{self, Cursor, Dim, Event, Shape, write};
@@ -135,7 +134,7 @@ fn cut(wkb: &[u8], to: Bounds, checker: &mut Checker, out: &mut Vec<u8>) -> Resu
         write_polygons(&polygons, &mut drawn);
         let start = out.len();
         if let Outcome::Hopeless(flaw) = repair::make_valid(&drawn, checker, out) {
-            return Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot clip: {flaw}")));
+            return Err(Problem::new(flaw.reason.code(), format!("cannot clip: {flaw}")));
         }
         let made = out.get(start..).unwrap_or_default();
         if wkb::is_empty(made) {

@@ -9,7 +9,6 @@
 //! answer is in the cache.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -18,13 +17,15 @@ use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
 use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::StepError;
 use super::cached::CachedReply;
+use super::digest_map::DigestMap;
+use super::lane_watch::LaneWatches;
 use super::remote::RemoteKind;
-use super::window::{Replies, Reply, Settled};
+use super::window::{CallHistory, Replies, Settled};
 use crate::cache::{self, CacheKey, CachedAnswer};
 use crate::call::{self, CallOutcome, Later, RefusalCounter};
 use crate::http::{Answered, Exchange, Request};
@@ -106,21 +107,24 @@ struct DispatcherState<K: RemoteKind> {
     link: ServiceLink<K::Parsed>,
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
-    out: Mutex<HashMap<CacheKey, Vec<ReplySlot<K::Answer>>>>,
+    out: Mutex<OpenReplies<K::Answer>>,
     /// Why the run ends, once the service refuses everybody or asks for more time than there is:
     /// no other question is asked then.
-    over: watch::Sender<Option<StepError>>,
+    over: OnceLock<StepError>,
     /// The lane of the service, once it has been asked.
     lane: OnceLock<LaneHandle>,
+    watches: Mutex<LaneWatches>,
 }
 
+type OpenReplies<A> = DigestMap<Vec<ReplySlot<A>>>;
 type ReplySlot<A> = (Arc<Replies<A>>, usize);
 
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
 struct OpenQuestion<K: RemoteKind> {
     shared: Arc<DispatcherState<K>>,
     key: CacheKey,
-    request: Request,
+    /// Boxed, because a question is moved often.
+    request: Box<Request>,
     batch: Option<BatchSpan>,
     ended: bool,
 }
@@ -136,8 +140,9 @@ impl<K: RemoteKind> Dispatcher<K> {
             kind,
             link,
             out: Mutex::default(),
-            over: watch::channel(None).0,
+            over: OnceLock::new(),
             lane: OnceLock::new(),
+            watches: Mutex::default(),
         });
         // As many as the window of records admits, so it needs no bound of its own.
         let (questions, incoming) = mpsc::unbounded_channel();
@@ -150,7 +155,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
     pub(super) fn ask(
         &self,
-        questions: Vec<(CacheKey, Request)>,
+        questions: Vec<(CacheKey, Box<Request>)>,
         batch: Option<BatchSpan>,
     ) -> Result<Arc<Replies<K::Answer>>, StepError> {
         let replies = Arc::new(Replies::new(questions.len()));
@@ -165,7 +170,7 @@ impl<K: RemoteKind> Dispatcher<K> {
             }
             if let Some(reply) = self.known(&key)? {
                 line.calls.cached();
-                replies.put(at, Ok(Settled::known(reply)));
+                replies.put(at, Ok(reply));
                 continue;
             }
             self.shared.out().insert(key, vec![(replies.clone(), at)]);
@@ -188,7 +193,7 @@ impl<K: RemoteKind> Dispatcher<K> {
 
     /// The reply that the response cache has: an answer that is young enough, or whatever this very
     /// run got. An answer that can no longer be read is asked for again.
-    fn known(&self, key: &CacheKey) -> Result<Option<Reply<K::Answer>>, StepError> {
+    fn known(&self, key: &CacheKey) -> Result<Option<Settled<K::Answer>>, StepError> {
         let Some(cached) = &self.cached else { return Ok(None) };
         let link = &self.shared.link;
         let Some(stored) = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))? else {
@@ -206,9 +211,11 @@ impl<K: RemoteKind> Dispatcher<K> {
                 if reply.is_ok() {
                     link.refusals.answered_before();
                 }
-                reply.is_ok().then_some(reply)
+                reply.is_ok().then(|| Settled::known(reply))
             }
-            CachedReply::Failure { code, message } => Some(Err(Problem::new(code, message))),
+            CachedReply::Failure { code, message, history } => {
+                Some(Settled { history, ..Settled::known(Err(Problem::new(code, message))) })
+            }
         }))
     }
 
@@ -224,7 +231,7 @@ impl<K: RemoteKind> Drop for Dispatcher<K> {
     fn drop(&mut self) {
         self.driver.abort();
         if let Some(lane) = self.shared.lane.get().filter(|_| !self.shared.out().is_empty()) {
-            self.shared.over.send_if_modified(|over| over.replace(StepError::Cancelled).is_none());
+            let _ = self.shared.over.set(StepError::Cancelled);
             lane.close();
             self.runtime.block_on(async {
                 while lane.snapshot().in_flight > 0 {
@@ -256,9 +263,13 @@ impl<K: RemoteKind> Intake<K> {
         Arc::new(Intake { questions: questions.into(), places, coming: AtomicU32::new(0) })
     }
 
-    /// The next question, if there is one at once, and a place for it.
-    fn next_at_once(&self) -> Option<(OpenQuestion<K>, OwnedSemaphorePermit)> {
-        let place = self.places.clone().try_acquire_owned().ok()?;
+    /// The next question, if there is one at once, and a place for it: the one that is free again,
+    /// or another.
+    fn next_at_once(
+        &self,
+        free: Option<OwnedSemaphorePermit>,
+    ) -> Option<(OpenQuestion<K>, OwnedSemaphorePermit)> {
+        let place = free.or_else(|| self.places.clone().try_acquire_owned().ok())?;
         let question = self.questions.try_lock().ok()?.try_recv().ok()?;
         Some((question, place))
     }
@@ -278,7 +289,8 @@ async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>, tasks: Tasks) {
         lane = Some(question.lane());
         intake.coming.fetch_add(1, Ordering::Relaxed);
         let mut tasks = tasks.lock().await;
-        tasks.spawn(work(intake.clone(), question, place));
+        // The future is large, and spawning copies it several times unless it is boxed.
+        tasks.spawn(Box::pin(work(intake.clone(), question, place)));
         while tasks.try_join_next().is_some() {}
     }
 }
@@ -292,53 +304,70 @@ async fn work<K: RemoteKind>(
     intake.coming.fetch_sub(1, Ordering::Relaxed);
     loop {
         let lane = question.lane();
-        question.call(&lane, place).await;
+        let free = question.call(&lane, place).await;
         // Whoever waits has the turn of this one: more would only wait with them.
         if lane.is_crowded() {
             return;
         }
-        let Some(next) = intake.next_at_once() else { return };
+        let Some(next) = intake.next_at_once(free) else { return };
         (question, place) = next;
     }
 }
 
 impl<K: RemoteKind> OpenQuestion<K> {
     fn lane(&self) -> LaneHandle {
-        let lane = self.shared.link.exchange.lane(&self.request);
-        self.shared.lane.get_or_init(|| lane.clone());
+        let (shared, request) = (&self.shared, &*self.request);
+        let exchange = &shared.link.exchange;
+        // All questions of a service have one lane, and to look it up costs more than to compare.
+        if let Some(lane) = shared.lane.get().filter(|lane| exchange.is_lane(lane, request)) {
+            return lane.clone();
+        }
+        let lane = exchange.lane(request);
+        shared.watch(&lane);
+        shared.lane.get_or_init(|| lane.clone());
         lane
     }
 
-    /// Asks until there is an end to it. `place` is free when the answer is durable.
-    async fn call(self, lane: &LaneHandle, place: OwnedSemaphorePermit) {
+    /// Asks until there is an end to it. Returns the place, unless it is free only when the answer
+    /// is durable.
+    async fn call(self, lane: &LaneHandle, place: OwnedSemaphorePermit) -> Option<OwnedSemaphorePermit> {
         let link = &self.shared.link;
         let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let ask = |number| {
-            let (lane, request, batch) = (lane, &self.request, self.batch);
-            let first = self.first();
+            let question = &self;
             async move {
                 let chance = Rng::fork(seed, u64::from(number));
-                let outcome = BatchSpan::within(batch, link.exchange.call_in(lane, request, chance)).await;
+                let calling = link.exchange.call_in(lane, &question.request, chance);
+                let outcome = match question.batch {
+                    None => calling.await,
+                    // Boxed, because only a trace needs it and it would be copied with every call.
+                    Some(batch) => Box::pin(batch.within(calling)).await,
+                };
                 link.line.calls.call(outcome.history());
-                if let (Some(act), Some((replies, at))) = (link.caller.act(&outcome), first) {
+                if let Some(act) = link.caller.act(&outcome)
+                    && let Some((replies, at)) = question.first()
+                {
                     replies.note(at, act);
                 }
-                outcome
+                Ok(outcome)
             }
         };
-        if let Some(why) = self.shared.over() {
-            return self.end(Err(why));
+        if let Some(why) = self.shared.over.get().cloned() {
+            self.end(Err(why));
+            return Some(place);
         }
-        let mut outcome = match call::patient(lane, link.patience, ask).await {
+        let mut outcome = match call::unwatched(lane, link.patience, ask).await {
             Ok(outcome) => outcome,
             Err(later) => {
                 let why = link.later(later);
-                return self.end_all(why);
+                self.end_all(why);
+                return Some(place);
             }
         };
         // What was accepted is paid for, whatever ends the run meanwhile.
-        if let Some(why) = self.shared.over().filter(|_| !outcome.is_accepted()) {
-            return self.end(Err(why));
+        if let Some(why) = self.shared.over.get().filter(|_| !outcome.is_accepted()).cloned() {
+            self.end(Err(why));
+            return Some(place);
         }
         match (self.shared.read(&mut outcome, lane), link.cache.clone()) {
             (Ok((settled, Some(cached))), Some(cache)) => {
@@ -349,19 +378,17 @@ impl<K: RemoteKind> OpenQuestion<K> {
                     self.end(durable.map(|()| settled).map_err(|e| StepError::Broken(e.to_string())));
                     drop(place);
                 });
+                return None;
             }
             (Ok((settled, _)), _) => self.end(Ok(settled)),
             (Err(why), _) => self.end_all(why),
         }
+        Some(place)
     }
 
     /// Ends this question and all others.
     fn end_all(self, why: StepError) {
-        self.shared.over.send_if_modified(|over| {
-            let first = over.is_none();
-            over.get_or_insert_with(|| why.clone());
-            first
-        });
+        self.shared.over.get_or_init(|| why.clone());
         // Nothing new is sent; calls that are out come home.
         if let Some(lane) = self.shared.lane.get() {
             lane.close();
@@ -401,13 +428,31 @@ impl<K: RemoteKind> Drop for OpenQuestion<K> {
 }
 
 impl<K: RemoteKind> DispatcherState<K> {
-    fn out(&self) -> MutexGuard<'_, HashMap<CacheKey, Vec<ReplySlot<K::Answer>>>> {
+    fn out(&self) -> MutexGuard<'_, OpenReplies<K::Answer>> {
         lock(&self.out)
     }
 
-    /// Why the run ends, if it does.
-    fn over(&self) -> Option<StepError> {
-        self.over.borrow().clone()
+    /// Begins to watch a lane, unless it is watched.
+    fn watch(self: &Arc<Self>, lane: &LaneHandle) {
+        let shared = Arc::downgrade(self);
+        lock(&self.watches).watch(lane, self.link.patience, move |lane, later| {
+            shared.upgrade().is_none_or(|shared| shared.give_up(lane, later))
+        });
+    }
+
+    /// A lane is shut, or fails, for longer than our patience: ends the run, if anybody waits.
+    fn give_up(&self, lane: &LaneHandle, later: Later) -> bool {
+        let out = self.out();
+        if out.is_empty() {
+            return false;
+        }
+        let why = self.over.get_or_init(|| self.link.later(later));
+        // Nothing new is sent; calls that are out come home.
+        lane.close();
+        for (replies, at) in out.values().flatten() {
+            replies.put(*at, Err(why.clone()));
+        }
+        true
     }
 
     /// What an outcome means for the record, and what of it goes into the response cache.
@@ -429,7 +474,8 @@ impl<K: RemoteKind> DispatcherState<K> {
         }
         let redactor = &self.link.exchange.redactor;
         let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
-        let settled = |reply| Settled { reply, attempts, elapsed, cached: false, history: Vec::new() };
+        let settled =
+            |reply| Settled { reply, attempts, elapsed, cached: false, history: CallHistory::default() };
         let is_accepted = outcome.is_accepted();
         match outcome.value.take() {
             Some(Ok(answer)) if is_accepted => {
@@ -454,9 +500,12 @@ impl<K: RemoteKind> DispatcherState<K> {
             value => {
                 outcome.value = value;
                 let problem = self.problem(outcome);
-                let failure = CachedReply::Failure { code: problem.code, message: problem.message.clone() };
-                let cached = self.is_of_record(&outcome.verdict).then_some(failure);
                 let history = self.history(outcome);
+                let cached = self.is_of_record(&outcome.verdict).then(|| CachedReply::Failure {
+                    code: problem.code,
+                    message: problem.message.clone(),
+                    history: history.clone(),
+                });
                 Ok((Settled { history, ..settled(Err(problem)) }, cached))
             }
         }
@@ -470,14 +519,7 @@ impl<K: RemoteKind> DispatcherState<K> {
             _ => outcome.verdict.code,
         };
         let times = if outcome.attempts() == 1 { "attempt" } else { "attempts" };
-        let mut message = match outcome.history().last() {
-            Some(last) if code == Code::DEADLINE_EXCEEDED => format!(
-                "deadline exceeded after {} {times}; last result: {}",
-                outcome.attempts(),
-                last.verdict.code
-            ),
-            _ => format!("{} after {} {times}", outcome.word(), outcome.attempts()),
-        };
+        let mut message = format!("{} after {} {times}", outcome.word(), outcome.attempts());
         match &outcome.value {
             Some(Err(failure)) => message.push_str(&format!(": {failure}")),
             Some(Ok(answer)) => {
@@ -503,9 +545,10 @@ impl<K: RemoteKind> DispatcherState<K> {
     }
 
     /// The attempts as a dead letter lists them.
-    fn history(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> Vec<letter::LetterAttempt> {
+    fn history(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> CallHistory {
         let clock = self.link.exchange.lanes.clock();
         let (mono, wall) = (clock.mono(), clock.wall().millis());
+        let not_before = outcome.verdict.until().filter(|until| *until > mono);
         let mut delay = Duration::ZERO;
         let attempt = |attempt: &tidegate_core::call::Attempt| letter::LetterAttempt {
             at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
@@ -513,6 +556,9 @@ impl<K: RemoteKind> DispatcherState<K> {
             status: attempt.verdict.status,
             delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
         };
-        outcome.history().iter().map(attempt).collect()
+        CallHistory {
+            attempts: outcome.history().iter().map(attempt).collect(),
+            not_before_ms: not_before.map(|until| clock.wall_of(until).millis()),
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Code;
 use tidegate_geo::crs::Transform;
 use tidegate_geo::repair::{self, Outcome};
 use tidegate_geo::validity::Checker;
@@ -91,7 +90,7 @@ pub(super) fn make_valid(flow: &mut Flow) -> Box<dyn Step> {
         Outcome::Valid => Ok(false),
         Outcome::Repaired(_) => Ok(true),
         Outcome::Hopeless(flaw) => {
-            Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot make the geometry valid: {flaw}")))
+            Err(Problem::new(flaw.reason.code(), format!("cannot make the geometry valid: {flaw}")))
         }
     })
 }

@@ -13,7 +13,7 @@ use super::remote::{AskedRow, OnMissing, RemoteKind};
 use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
-use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace};
+use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace, error_in};
 use crate::manifest::HttpSpec;
 use crate::profile::{Profile, Profiles};
 use crate::secret::NamedSecret;
@@ -98,19 +98,6 @@ fn bearer(key: NamedSecret) -> Credential {
     }
 }
 
-/// What stands at this place of an answer, if it is something; shortened.
-fn error_at(json: &serde_json::Value, pointer: &str) -> Option<String> {
-    let said = match json.pointer(pointer)? {
-        serde_json::Value::Null | serde_json::Value::Bool(false) => return None,
-        serde_json::Value::String(text) if text.is_empty() => return None,
-        serde_json::Value::Array(list) if list.is_empty() => return None,
-        serde_json::Value::Object(members) if members.is_empty() => return None,
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    Some(said.chars().take(200).collect())
-}
-
 impl RemoteKind for HttpValues {
     type Parsed = ();
     /// The values, by pointer.
@@ -167,8 +154,9 @@ impl RemoteKind for HttpValues {
             return Ok(Some(found));
         }
         // None of the values, and an error in their place: not an answer, whatever the status.
-        match ["/error", "/errors", "/error_message"].iter().find_map(|at| error_at(&json, at)) {
+        match error_in(&json) {
             Some(said) => {
+                let said: String = said.chars().take(200).collect();
                 let message = format!("the answer holds an error and none of the values: {said}");
                 Err(Problem::new(Code::SERVICE_EXCEPTION, message))
             }

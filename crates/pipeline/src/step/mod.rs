@@ -18,13 +18,14 @@
 //! | `geocode`, `http` | geocode, http |
 //!
 //! The last two ask services. What they share is in `remote` (a batch in two halves), `window` (how
-//! many records are on their way), `dispatch` (questions through the lane) and `services` (whom to
-//! ask).
+//! many records are on their way), `dispatch` (questions through the lane), `lane_watch` (the
+//! patience of lanes) and `services` (whom to ask).
 
 mod cached;
 mod clip;
 mod coerce;
 mod dedupe;
+mod digest_map;
 mod dispatch;
 mod fields;
 mod filter;
@@ -32,6 +33,7 @@ mod flatten;
 mod geocode;
 mod geometry;
 mod http;
+mod lane_watch;
 mod lookup;
 mod remote;
 mod services;
@@ -83,6 +85,8 @@ pub struct FailedCall {
     pub url: String,
     /// The attempts.
     pub attempts: Vec<LetterAttempt>,
+    /// The time that the service named for the next call, in milliseconds since 1970.
+    pub not_before_ms: Option<i64>,
 }
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.

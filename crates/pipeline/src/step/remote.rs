@@ -13,12 +13,12 @@ use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
+use super::digest_map::DigestMap;
 use super::dispatch::Dispatcher;
-use super::window::{Admission, RecordWindow, Replies, Reply};
+use super::window::{Admission, CallHistory, RecordWindow, Replies, Reply};
 use super::{Aside, BegunBatch, FailedCall, RemoteStep, Step, StepError};
 use crate::cache::CacheKey;
 use crate::http::Request;
-use crate::letter::LetterAttempt;
 use crate::manifest::MissingAnswer;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -126,15 +126,16 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
     ) -> Result<Box<dyn BegunBatch>, StepError> {
         let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
-        let mut open: Vec<(CacheKey, Request)> = Vec::with_capacity(batch.len());
-        let mut numbers: HashMap<CacheKey, usize> = HashMap::with_capacity(batch.len());
+        let mut open: Vec<(CacheKey, Box<Request>)> = Vec::with_capacity(batch.len());
+        let mut numbers: DigestMap<usize> =
+            DigestMap::with_capacity_and_hasher(batch.len(), Default::default());
         let mut questions = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
             questions.push(self.kind.question(&batch, row).map(|request| {
                 let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
                 let number = *numbers.entry(key).or_insert(open.len());
                 if number == open.len() {
-                    open.push((key, request));
+                    open.push((key, Box::new(request)));
                 } else {
                     self.dispatcher.repeated();
                 }
@@ -209,7 +210,9 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                 (Ok(_), None) => (None, None),
             };
             if let Some(problem) = failure {
-                if let Some(history) = settled.map(|settled| &settled.history).filter(|h| !h.is_empty()) {
+                if let Some(history) =
+                    settled.map(|settled| &settled.history).filter(|h| !h.attempts.is_empty())
+                {
                     calls.insert(record, self.service.failed(history.clone()));
                 }
                 match self.on.failure {
@@ -239,9 +242,9 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
 }
 
 impl ServiceLabel {
-    fn failed(&self, attempts: Vec<LetterAttempt>) -> FailedCall {
+    fn failed(&self, CallHistory { attempts, not_before_ms }: CallHistory) -> FailedCall {
         let ServiceLabel { name, driver, url } = self.clone();
-        FailedCall { service: name, driver, url, attempts }
+        FailedCall { service: name, driver, url, attempts, not_before_ms }
     }
 }
 

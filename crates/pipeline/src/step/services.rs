@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tidegate_core::lane::LaneConfig;
-use tidegate_core::patience;
 use tidegate_core::time::seconds;
 use url::Url;
 
@@ -22,8 +21,8 @@ use crate::manifest::{self, Policy};
 use crate::secret::{NamedSecret, Redactor, SecretRef};
 use crate::traffic::Traffic;
 
-/// Records on their way through a remote step, unless the manifest says otherwise: this many, or
-/// this many batches of the source if that is more.
+/// The default window of a remote step: this many records, or this many batches of the source if
+/// that is more.
 const WINDOW_RECORDS: usize = 16 * 1024;
 const WINDOW_BATCHES: usize = 4;
 
@@ -54,9 +53,7 @@ impl Services {
         let forms = manifest.pipeline.services.clone();
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
         let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
-        // One patience for all that a run asks, whether as a source or in a step.
-        let source = manifest.pipeline.source.as_ref();
-        let patience = source.map_or(patience::DEFAULT, |source| seconds(source.patience_seconds));
+        let patience = traffic.patience();
         Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience, run }
     }
 

@@ -20,6 +20,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_geo::{Batch, Problem};
 
 use super::StepError;
@@ -94,6 +95,14 @@ impl Drop for Admission {
 /// What became of one question: an answer, nothing found, or why the record is given up.
 pub(super) type Reply<A> = Result<Option<A>, Problem>;
 
+/// The attempts of a call that failed for good, as a dead letter tells them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct CallHistory {
+    pub(super) attempts: Vec<LetterAttempt>,
+    /// The time that the service named for the next call, in milliseconds since 1970.
+    pub(super) not_before_ms: Option<i64>,
+}
+
 /// A reply, and what it cost.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settled<A> {
@@ -105,13 +114,13 @@ pub(super) struct Settled<A> {
     /// It cost no call of its own in this run.
     pub(super) cached: bool,
     /// The attempts, if they failed.
-    pub(super) history: Vec<LetterAttempt>,
+    pub(super) history: CallHistory,
 }
 
 impl<A> Settled<A> {
     /// A reply that cost nothing.
     pub(super) fn known(reply: Reply<A>) -> Settled<A> {
-        Settled { reply, attempts: 0, elapsed: Duration::ZERO, cached: true, history: Vec::new() }
+        Settled { reply, attempts: 0, elapsed: Duration::ZERO, cached: true, history: CallHistory::default() }
     }
 
     /// The same reply for whoever asked the same question.

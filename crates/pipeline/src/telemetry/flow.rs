@@ -1,4 +1,4 @@
-//! What a pipeline tells the registry, so that the run itself stays about running.
+//! Records the progress of a pipeline in the registry, to keep that out of the run itself.
 
 use super::trace::{self, BatchSpan};
 use super::{PlaceKind, RecordEnd, Telemetry};
@@ -14,7 +14,7 @@ use tidegate_geo::{Batch, Bounds, Crs};
 use tracing::{Level, debug, enabled, info};
 
 impl Telemetry {
-    /// A run begins, perhaps where another left off.
+    /// A run starts, possibly as a resume.
     pub fn begin(&self, gates: Vec<Reading>, counts: &RecordCounts) {
         self.gates(gates);
         self.records.set_read(counts.read);
@@ -22,7 +22,8 @@ impl Telemetry {
         self.ended(counts);
     }
 
-    /// Every record has one end: what was written without an answer is not counted twice.
+    /// Sets the outcomes. Every record has one: a record written without a match is not counted
+    /// twice.
     fn ended(&self, counts: &RecordCounts) {
         let r = &self.records;
         r.set_ended(RecordEnd::Matched, counts.written().saturating_sub(counts.no_match + counts.failed));
@@ -30,10 +31,11 @@ impl Telemetry {
         r.set_ended(RecordEnd::Failed, counts.unsuccessful());
         r.set_ended(RecordEnd::Filtered, counts.filtered);
         r.set_ended(RecordEnd::Deduped, counts.deduped);
+        r.set_deleted(counts.deleted);
     }
 }
 
-/// How coordinates of one stage become degrees.
+/// How the coordinates of one stage are transformed to degrees.
 enum Way {
     Degrees,
     By(Box<Transform>),
@@ -58,39 +60,39 @@ impl Way {
     }
 }
 
-/// The grid to which a box is rounded outwards: a degree, or a hundred kilometres.
+/// The grid to which a bounding box is rounded outwards: one degree, or a hundred kilometres.
 fn coarse(size: f64) -> f64 {
     if size <= 360.0 { 1.0 } else { 100_000.0 }
 }
 
-/// A batch that is committed.
+/// A committed batch.
 pub struct CommittedBatch<'b> {
     /// Its records.
     pub batch: &'b Batch,
-    /// Records that were given up.
+    /// Records rejected.
     pub rejects: &'b [Reject],
-    /// Records that failed and are written all the same.
+    /// Records that failed and are written nevertheless.
     pub failed: &'b [Reject],
-    /// Records that a service had nothing for.
+    /// Records without a match.
     pub missed: &'b [u64],
-    /// Since when it was under way.
+    /// The span of the batch.
     pub span: Option<BatchSpan>,
-    /// How long the commit took.
+    /// The duration of the commit.
     pub took: Duration,
 }
 
-/// Tells the registry of each batch that is committed.
+/// Records each committed batch in the registry.
 pub struct Teller<'a> {
     telemetry: &'a Telemetry,
-    /// The system in which records are written.
+    /// The coordinate reference system of the sink.
     crs: String,
-    /// The stages of the way with the system of the records there; the last is that of the sink.
+    /// The stages with the transformation of the records there; the last is the sink.
     ways: Vec<(String, Way)>,
 }
 
 impl<'a> Teller<'a> {
-    /// `stages` are the steps in order, each with the system of the records that reach it; `end` is
-    /// the system in which they are written.
+    /// `stages` are the steps in order, each with the coordinate reference system of the records
+    /// that reach it; `end` is that of the sink.
     #[must_use]
     pub fn new<'c>(
         telemetry: &'a Telemetry,
@@ -107,7 +109,7 @@ impl<'a> Teller<'a> {
         Teller { telemetry, crs, ways }
     }
 
-    /// A batch is committed.
+    /// Records a committed batch.
     pub fn landed(&self, checkpoint: &RunCheckpoint, landed: &CommittedBatch<'_>) {
         let counts = &checkpoint.counts;
         let records = &self.telemetry.records;
@@ -121,7 +123,7 @@ impl<'a> Teller<'a> {
             let said = first.map_or("unknown reason", |problem| problem.message.as_str());
             let example = || format!("record {}: {said}", reject.record);
             self.telemetry.dead(code, &reject.stage, example);
-            // A message may quote a position.
+            // Logged at `debug`, because a message may quote a coordinate.
             debug!(target: "tidegate::record", code, stage = reject.stage, record = reject.record, "rejected: {said}");
         }
         if let (Some(tracer), Some(span)) = (trace::tracer(), landed.span) {
@@ -133,7 +135,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// A line of the log about a batch. Where it lies is told coarsely; exactly only at `debug`.
+    /// Logs a batch, with its rounded extent; the exact one only at `debug`.
     fn say(&self, new: u64, landed: &CommittedBatch<'_>) {
         if !enabled!(target: "tidegate::batch", Level::INFO) {
             return;
@@ -184,7 +186,7 @@ impl<'a> Teller<'a> {
             }
         }
         for reject in *rejects {
-            // What could not be read has the system of what reaches the first step.
+            // Unreadable records have the coordinate reference system of the first step.
             let at = self.ways.iter().position(|(label, _)| *label == reject.stage);
             let at = at.unwrap_or(if reject.stage == "read" { 0 } else { self.ways.len() - 1 });
             let json: Json = serde_json::from_str(&reject.feature).unwrap_or_default();
@@ -198,7 +200,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// The first position in GeoJSON's nested lists.
+/// The first position in nested GeoJSON coordinates.
 fn position(json: &Json) -> Option<(f64, f64)> {
     match json.as_array()?.as_slice() {
         [x, y, ..] if x.is_number() => Some((x.as_f64()?, y.as_f64()?)),

@@ -1,18 +1,19 @@
-//! What happened, in numbers: one registry for `geocode`, `fetch` and `run`, read by the progress
-//! line, the summary, the report, the alerts, Prometheus and OTLP.
+//! The metrics of a run: one registry for `geocode`, `fetch` and `run`, read by the progress line,
+//! the summary, the report, the alerts, Prometheus and OTLP.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `records` | the counters: atomics, no lock, no allocation |
-//! | `flow` | what a pipeline tells |
-//! | [`places`] | where records ended, for a map |
-//! | `reading` | what alerts are decided from |
+//! | `records` | the counters: atomics, no locks, no allocation |
+//! | `flow` | records the progress of a pipeline |
+//! | [`places`] | the coordinates of records, for a map |
+//! | `reading` | the input of the alerts |
 //! | `summary` | everything as one value |
 //!
-//! The table of metrics, the counters of calls, spans and OTLP are [`tidegate_client::telemetry`].
+//! The table of metrics, the counters of calls, spans and OTLP are in
+//! [`tidegate_client::telemetry`].
 //!
-//! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. No URL and
-//! no coordinate is ever one.
+//! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. A label never
+//! contains a URL or a coordinate.
 
 mod flow;
 pub mod places;
@@ -23,7 +24,7 @@ mod summary;
 pub use flow::{CommittedBatch, Teller};
 pub use places::{PlaceKind, Places};
 pub use records::{RecordEnd, RecordMetrics};
-pub use summary::{AttemptSummary, Summary};
+pub use summary::{AttemptSummary, LimitSummary, Summary};
 pub use tidegate_client::telemetry::{
     Calls, Histogram, HostState, Sample, SampleValue, ServiceMetrics, together,
 };
@@ -33,23 +34,23 @@ use crate::gate::{GateTally, Reading as GateReading};
 use crate::letter::now_ms;
 use crate::letter::store::Health;
 use crate::lock::lock;
-use line::share;
 use metric as m;
+use service_metrics::share;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use tidegate_client::telemetry::{add, calls, get, histogram, line};
+use tidegate_client::telemetry::{add, calls, get, histogram, service_metrics};
 
-/// Records that were given up for the same reason, at the same stage of their way.
+/// Records rejected for the same reason at the same stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectGroup {
     /// The code of the reason.
     pub code: String,
-    /// Where on its way; empty where there is only one.
+    /// The stage; empty if there is only one.
     pub stage: String,
-    /// How many.
+    /// The number of records.
     pub count: u64,
-    /// What was said of the first of them.
+    /// The message of the first of them.
     pub example: String,
 }
 
@@ -57,12 +58,13 @@ pub struct RejectGroup {
 #[derive(Default)]
 pub struct Telemetry {
     pipeline: String,
+    /// Time of the start, in milliseconds since 1970.
     started_ms: i64,
-    /// What became of the records.
+    /// The outcomes of the records.
     pub records: RecordMetrics,
-    /// Where they ended.
+    /// Their coordinates.
     pub places: Places,
-    lines: Mutex<Vec<ServiceMetrics>>,
+    services: Mutex<Vec<ServiceMetrics>>,
     gates: Mutex<Vec<GateReading>>,
     groups: Mutex<BTreeMap<(String, String), RejectGroup>>,
     letters: Mutex<Option<Health>>,
@@ -71,35 +73,35 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// The registry of a run of this pipeline, which begins now.
+    /// The registry of a run of this pipeline, which starts now.
     #[must_use]
     pub fn new(pipeline: &str) -> Telemetry {
         Telemetry { pipeline: pipeline.to_owned(), started_ms: now_ms(), ..Telemetry::default() }
     }
 
-    /// The pipeline.
+    /// The name of the pipeline.
     #[must_use]
     pub fn pipeline(&self) -> &str {
         &self.pipeline
     }
 
-    /// A service is asked.
-    pub fn adopt(&self, line: ServiceMetrics) {
-        lock(&self.lines).push(line);
+    /// Adds a service that is called.
+    pub fn adopt(&self, service: ServiceMetrics) {
+        lock(&self.services).push(service);
     }
 
-    /// The services that are asked.
+    /// The services that are called.
     #[must_use]
-    pub fn lines(&self) -> Vec<ServiceMetrics> {
-        lock(&self.lines).clone()
+    pub fn services(&self) -> Vec<ServiceMetrics> {
+        lock(&self.services).clone()
     }
 
-    /// The gates as they stand now.
+    /// Sets the state of the gates.
     pub fn gates(&self, readings: Vec<GateReading>) {
         *lock(&self.gates) = readings;
     }
 
-    /// What the gates have counted since.
+    /// Updates the counts of the gates.
     pub fn tallies(&self, tallies: &[GateTally]) {
         for gate in &mut *lock(&self.gates) {
             if let Some(tally) = tallies.iter().find(|tally| tally.gate == gate.tally.gate) {
@@ -108,13 +110,13 @@ impl Telemetry {
         }
     }
 
-    /// The gates as they stood last.
+    /// The last state of the gates.
     #[must_use]
     pub fn gate_readings(&self) -> Vec<GateReading> {
         lock(&self.gates).clone()
     }
 
-    /// A record was given up.
+    /// Counts a rejected record.
     pub fn dead(&self, code: &str, stage: &str, example: impl FnOnce() -> String) {
         let mut groups = lock(&self.groups);
         match groups.get_mut(&(code.to_owned(), stage.to_owned())) {
@@ -127,7 +129,7 @@ impl Telemetry {
         }
     }
 
-    /// Why records were given up, the commonest first.
+    /// The reasons of rejected records, most frequent first.
     #[must_use]
     pub fn groups(&self) -> Vec<RejectGroup> {
         let mut all: Vec<RejectGroup> = lock(&self.groups).values().cloned().collect();
@@ -135,34 +137,34 @@ impl Telemetry {
         all
     }
 
-    /// The store of dead letters as it is now.
+    /// Sets the state of the dead-letter store.
     pub fn letters(&self, health: Health) {
         *lock(&self.letters) = Some(health);
     }
 
-    /// The store of dead letters as it was last.
+    /// The last state of the dead-letter store.
     #[must_use]
     pub fn letter_health(&self) -> Option<Health> {
         lock(&self.letters).clone()
     }
 
-    /// Which alerts fire, of all that are watched.
+    /// Sets which of the evaluated alerts fire.
     pub fn alerts(&self, firing: Vec<(&'static str, bool)>) {
         *lock(&self.alerts) = firing;
     }
 
-    /// Which alerts fired last, of all that are watched.
+    /// Which of the evaluated alerts fired last.
     #[must_use]
     pub fn alert_states(&self) -> Vec<(&'static str, bool)> {
         lock(&self.alerts).clone()
     }
 
-    /// Spans were left out.
+    /// Counts dropped spans.
     pub fn spans_dropped(&self, n: u64) {
         add(&self.spans_dropped, n);
     }
 
-    /// What every metric reads now.
+    /// The current value of every metric.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         let mut out = Vec::with_capacity(128);
@@ -175,10 +177,11 @@ impl Telemetry {
         for how in RecordEnd::ALL {
             out.push(Sample::of(&m::RECORDS, &[how.outcome()], r.ended_so(how) as f64));
         }
+        out.push(number(&m::DELETED, r.deleted() as f64));
         out.push(Sample { metric: &m::COMMIT, labels: Vec::new(), value: r.commit.value() });
         out.push(number(&m::LAST_COMMIT, r.last_commit()));
         out.push(number(&m::STARTED, self.started_ms as f64 / 1e3));
-        line::samples(&self.lines(), &mut out);
+        service_metrics::samples(&self.services(), &mut out);
         gate_samples(&self.gate_readings(), &mut out);
         if let Some(health) = &*lock(&self.letters) {
             out.extend(letter_samples(health, now_ms()));
@@ -191,7 +194,7 @@ impl Telemetry {
         sample::merged(out)
     }
 
-    /// The text form for Prometheus.
+    /// The metrics in the Prometheus text format.
     #[must_use]
     pub fn prometheus(&self) -> String {
         sample::prometheus(&[(Some(&self.pipeline), &self.samples())])
@@ -219,7 +222,7 @@ fn gate_samples(gates: &[GateReading], out: &mut Vec<Sample>) {
     }
 }
 
-/// What a store of dead letters reads.
+/// The samples of a dead-letter store.
 #[must_use]
 pub fn letter_samples(h: &Health, now_ms: i64) -> Vec<Sample> {
     let age = h.oldest_ms.map_or(0, |ms| (now_ms - ms).max(0));

@@ -1,24 +1,24 @@
-//! Where records ended, for a map: every place up to a bound, then ever fewer.
+//! The coordinates of records, for a map: all up to a bound, then an ever smaller sample.
 
 use crate::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Places kept of each kind, at most.
+/// The most coordinates kept of each kind.
 const PLACES_MAX: usize = 20_000;
 
-/// What a place on the map stands for.
+/// The outcome of a record on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceKind {
     /// A record that was committed.
     Committed,
-    /// A record that a service had nothing for.
+    /// A record without a match.
     NoMatch,
-    /// A record that was given up.
+    /// A record that was rejected.
     Dead,
 }
 
-/// The places of a run, in degrees. Nothing is kept until somebody wants them.
+/// The coordinates of a run, in degrees. Nothing is kept unless a map is wanted.
 #[derive(Debug, Default)]
 pub struct Places {
     wanted: AtomicBool,
@@ -27,25 +27,26 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct Thin {
+    /// The number of coordinates offered.
     seen: u64,
-    /// Every so many; a power of two, as its exponent.
+    /// Every 2^n-th coordinate is kept; n.
     every: u32,
     places: Vec<(f64, f64)>,
 }
 
 impl Places {
-    /// A map will be drawn.
+    /// Starts to keep coordinates, because a map will be drawn.
     pub fn want(&self) {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one will.
+    /// Whether coordinates are kept.
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// A record ended here.
+    /// Adds the coordinates of a record.
     pub fn add(&self, mark: PlaceKind, (lon, lat): (f64, f64)) {
         let on_the_globe = lon.abs() <= 180.0 && lat.abs() <= 90.0;
         if !self.wanted() || !on_the_globe {
@@ -67,7 +68,7 @@ impl Places {
         thin.places.push((lon, lat));
     }
 
-    /// The places of this kind, and how many there were.
+    /// The coordinates of this kind, and the number of records.
     #[must_use]
     pub fn of(&self, mark: PlaceKind) -> (Vec<(f64, f64)>, u64) {
         let thin = lock(&self.kinds[mark as usize]);

@@ -1,7 +1,7 @@
-//! What alerts are decided from.
+//! The input of the alerts.
 
 use super::calls::RETRIES;
-use super::line::together;
+use super::service_metrics::together;
 use super::summary::retries;
 use super::{Telemetry, lock};
 use crate::letter::now_ms;
@@ -9,13 +9,14 @@ use std::time::Duration;
 use tidegate_core::alert::{AlertReading, BUCKETS};
 
 impl Telemetry {
-    /// What is counted so far, over all services, gates and letters.
+    /// The counts so far, over all services, gates and letters.
     #[must_use]
     pub fn reading(&self) -> AlertReading {
-        let lines = self.lines();
-        let mut r = AlertReading { breaker_open: together(&lines).breaker == 2, ..AlertReading::default() };
-        for line in &lines {
-            let calls = &line.calls;
+        let services = self.services();
+        let mut r =
+            AlertReading { breaker_open: together(&services).breaker == 2, ..AlertReading::default() };
+        for service in &services {
+            let calls = &service.calls;
             for (number, sent, answered) in calls.by_attempt() {
                 r.attempts += sent;
                 if number == 1 {
@@ -35,11 +36,12 @@ impl Telemetry {
             r.call_seconds += calls.in_calls().as_secs_f64();
             r.backoff_seconds += calls.in_backoff();
         }
-        for (bucket, n) in r.by_retries.iter_mut().zip(retries(&lines)) {
+        for (bucket, n) in r.by_retries.iter_mut().zip(retries(&services)) {
             *bucket = n;
         }
-        let bound = lines.iter().map(|line| f64::from(line.attempts_max.saturating_sub(1))).reduce(f64::max);
-        // A call without retries cannot use any up.
+        let bound =
+            services.iter().map(|service| f64::from(service.attempts_max.saturating_sub(1))).reduce(f64::max);
+        // A call without retries cannot reach the limit.
         r.bound_bucket = bound
             .filter(|bound| *bound > 0.0)
             .map(|bound| RETRIES.iter().position(|end| *end >= bound).unwrap_or(RETRIES.len()).min(BUCKETS));

@@ -17,19 +17,19 @@ fn attempt(kind: VerdictKind, status: Option<u16>, delay_ms: u64) -> Attempt {
     }
 }
 
-fn line(telemetry: &Telemetry, host: &str, attempts_max: u32) -> Arc<Calls> {
+fn service(telemetry: &Telemetry, host: &str, attempts_max: u32) -> Arc<Calls> {
     let key = LaneKey::of_prefix(host, "");
     let lanes = Lanes::new(&LaneConfig::default(), Clock::system());
     let _ = lanes.get(&key);
-    let line = ServiceMetrics::new(&key, &lanes, &CallPolicy { attempts_max, ..CallPolicy::default() });
-    let calls = Arc::clone(&line.calls);
-    telemetry.adopt(line);
+    let service = ServiceMetrics::new(&key, &lanes, &CallPolicy { attempts_max, ..CallPolicy::default() });
+    let calls = Arc::clone(&service.calls);
+    telemetry.adopt(service);
     calls
 }
 
 fn filled() -> Telemetry {
     let telemetry = Telemetry::new("parcels \"north\"\\");
-    let calls = line(&telemetry, "geo.example", 5);
+    let calls = service(&telemetry, "geo.example", 5);
     let throttled = VerdictKind::Throttled { until: None };
     let failed = VerdictKind::Transient { until: None };
     calls.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
@@ -113,7 +113,7 @@ fn prometheus_reads_it() {
 #[test]
 fn two_steps_that_ask_one_host_share_its_series() {
     let telemetry = Telemetry::new("p");
-    let (one, two) = (line(&telemetry, "a", 3), line(&telemetry, "a", 5));
+    let (one, two) = (service(&telemetry, "a", 3), service(&telemetry, "a", 5));
     one.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
     two.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
     let text = telemetry.prometheus();

@@ -1,7 +1,8 @@
-//! What each lane of a manifest is held to.
+//! The limits of each lane of a manifest.
 //!
-//! It is found out before the first call, because whoever comes first makes the lane: a source that
-//! may ask ten times a second must not make it for a step on the same service that may ask twice.
+//! They are determined before the first call, because the first user of a lane creates it: a source
+//! that may make ten calls per second must not create it for a step on the same service that may
+//! make two.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use crate::profile::{Profile, Profiles};
 use crate::source::{ServiceKind, file};
 
 /// The lane of a service that is a source: its pages are large, and its profile says how many it
-/// can make at once, unless the source says it.
+/// can produce concurrently, unless the source says so.
 pub(crate) fn of_source(
     policy: &Policy,
     form: &ServiceSpec,
@@ -28,8 +29,8 @@ pub(crate) fn of_source(
     lane
 }
 
-/// The lane of a service that a step asks. The rate of a profile is what its public service allows;
-/// elsewhere the lane learns.
+/// The lane of a service that a step calls. The rate of a profile is that of its public service;
+/// for another URL the lane learns the rate.
 pub(crate) fn of_step(policy: &Policy, form: &ServiceSpec, profile: Option<&Profile>) -> LaneConfig {
     let mut lane = told(policy, form);
     if let (None, Some(profile)) = (&form.url, profile) {
@@ -50,22 +51,22 @@ fn told(policy: &Policy, form: &ServiceSpec) -> LaneConfig {
     lane
 }
 
-/// Who asks which lane.
+/// A use of a lane.
 pub(crate) struct Use {
-    /// The service, or the host of a file.
+    /// The name of the service, or the host of a file.
     pub(crate) service: String,
-    /// It is the source that asks, and not a step.
+    /// Whether the source uses it, not a step.
     pub(crate) source: bool,
-    /// The lane.
+    /// The key of the lane.
     pub(crate) key: LaneKey,
-    /// What this use holds it to.
+    /// The limits of this use.
     pub(crate) lane: LaneConfig,
-    /// How the service speaks.
+    /// The profile of the service.
     pub(crate) profile: Option<Profile>,
 }
 
-/// Whom source and steps of a manifest ask. What is wrong in it is left out here, and said where it
-/// is used.
+/// The uses of lanes by source and steps of a manifest. Errors are skipped here and reported where
+/// the service is used.
 pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
     let pipeline = &manifest.pipeline;
     let mut all: Vec<Use> = source(manifest, policy).into_iter().collect();
@@ -85,7 +86,7 @@ pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
         };
         let Some(url) = base else { continue };
         let has_auth = profile.as_ref().is_none_or(|profile| profile.form().auth.is_some());
-        // An `http` step sends a key also to a service whose profile says nothing of one.
+        // An `http` step sends a key even if the profile of the service does not mention one.
         let keyed = has_auth || !geocodes;
         let (key, lane) = (key(&url, form, keyed), of_step(policy, form, profile.as_ref()));
         all.push(Use { service: name.clone(), source: false, key, lane, profile });
@@ -175,7 +176,7 @@ mod tests {
         };
         assert_eq!((of("").rate_max, of("").burst), (Some(1.0), Some(1.0)));
         assert_eq!(of(", requests_per_second: 0.5").rate_max, Some(0.5));
-        // One's own server is learned.
+        // The rate of another server is learned.
         assert_eq!(of(", url: \"http://127.0.0.1:9\"").rate_max, None);
     }
 }

@@ -1,14 +1,13 @@
-//! The traffic of a run: all that source, steps and sink send, on one runtime and through one set
-//! of lanes.
+//! The calls of a run: those of source, steps and sink share one runtime and one set of lanes.
 //!
-//! A lane is what calls share that can overload one thing: a host as one user of it, or a prefix of
-//! a bucket. So it must not matter who sends. A source that is told to wait holds back the steps
-//! that ask the same service, and the limit of a service holds for both together. Lanes have timers,
-//! which live on the runtime that first needed them; with one runtime none of them stops early.
+//! A lane is shared by all calls to one host and credential, or to one prefix of a bucket, so it
+//! must not matter who sends. A source that is told to wait also delays steps that call the same
+//! service, and the limit of a service applies to both together. Lanes have timers on the runtime
+//! that created them; with one runtime none of them stops early.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `held` | what each lane of a manifest is held to |
+//! | `held` | the limits of each lane of a manifest |
 
 mod held;
 
@@ -17,10 +16,13 @@ pub(crate) use held::{of_source, of_step, uses};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
+use tidegate_core::patience;
+use tidegate_core::time::seconds;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::audit::{self, AuditEvent};
@@ -37,24 +39,27 @@ use crate::telemetry::{ServiceMetrics, Telemetry};
 #[derive(Clone)]
 pub struct Traffic {
     shared: Arc<TrafficState>,
-    /// Not among what callers share: their calls run on it, and must not be the last to hold it.
+    /// Not in the state that callers share: their calls run on it, and must not be the last to drop
+    /// it.
     runtime: Arc<Mutex<Option<Arc<Runtime>>>>,
 }
 
 struct TrafficState {
     lanes: Lanes,
-    lines: Mutex<Vec<ServiceMetrics>>,
+    services: Mutex<Vec<ServiceMetrics>>,
     telemetry: Option<Arc<Telemetry>>,
-    /// Every call is entered in the audit, and not only those that failed in the end.
+    /// Whether every call is recorded in the audit, not only failed ones.
     all: bool,
     noted: Mutex<Vec<AuditEvent>>,
-    /// Every record is asked for, however many are refused.
+    /// Whether to keep calling a service that refuses every record.
     keep_going: bool,
-    /// The manifest was made of the options of a command: those are what an error names.
+    /// Whether the manifest was built from command-line options, which errors then refer to.
     from_options: bool,
-    /// Who wants more time than there is, in a sentence.
+    /// The longest wait that a service may ask for.
+    patience: Duration,
+    /// The message of the first service that asked for a longer wait than allowed.
     later: Mutex<Option<String>>,
-    /// What the source has counted so far.
+    /// The counts of the source so far.
     told: Arc<Mutex<Option<Told>>>,
 }
 
@@ -65,8 +70,8 @@ impl fmt::Debug for Traffic {
 }
 
 impl Traffic {
-    /// No traffic yet. Who asks whom is known by the manifest, so each lane gets what it is held
-    /// to before the first call. `rate_max` bounds every lane of a service besides.
+    /// The traffic of a manifest. The manifest says who calls whom, so each lane gets its limits
+    /// before the first call. `rate_max` is a further limit for every lane, in calls per second.
     #[must_use]
     pub fn new(manifest: &Manifest, rate_max: Option<f64>, telemetry: Option<Arc<Telemetry>>) -> Traffic {
         let mut policy = Policy::from(manifest);
@@ -80,20 +85,24 @@ impl Traffic {
         }
         let shared = TrafficState {
             lanes,
-            lines: Mutex::default(),
+            services: Mutex::default(),
             telemetry,
             all: manifest.pipeline.audit.attempts,
             noted: Mutex::default(),
             keep_going: false,
             from_options: false,
+            patience: manifest
+                .pipeline
+                .source
+                .as_ref()
+                .map_or(patience::DEFAULT, |source| seconds(source.patience_seconds)),
             later: Mutex::default(),
             told: Arc::default(),
         };
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
     }
 
-    /// This traffic, with lanes that begin with what their servers asked for before, as kept in a
-    /// state directory. To be said before anything is sent.
+    /// Lanes start with their saved state from a state directory. Call it before anything is sent.
     #[must_use]
     pub fn keeping(mut self, state: &Path) -> Traffic {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -103,7 +112,7 @@ impl Traffic {
         self
     }
 
-    /// This traffic, which asks for every record however many are refused.
+    /// Sets whether to keep calling a service that refuses every record.
     #[must_use]
     pub fn going_on(mut self, keep_going: bool) -> Traffic {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -112,7 +121,7 @@ impl Traffic {
         self
     }
 
-    /// This traffic, whose errors name the options of a command and not the keys of a manifest.
+    /// Sets whether errors refer to command-line options instead of manifest keys.
     #[must_use]
     pub fn from_options(mut self, from_options: bool) -> Traffic {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -121,25 +130,32 @@ impl Traffic {
         self
     }
 
-    /// Whether errors name the options of a command.
+    /// Whether errors refer to command-line options.
     #[must_use]
     pub fn is_from_options(&self) -> bool {
         self.shared.from_options
     }
 
-    /// Whether every record is asked for, however many are refused.
+    /// Whether to keep calling a service that refuses every record.
     #[must_use]
     pub fn keeps_going(&self) -> bool {
         self.shared.keep_going
     }
 
-    /// Who wanted more time than there was, in a sentence, if somebody did.
+    /// The longest wait that a service or a store may ask for, whether by the source, a step or the
+    /// sink.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.shared.patience
+    }
+
+    /// The message of a service that asked for a longer wait than allowed, if any.
     #[must_use]
     pub fn later(&self) -> Option<String> {
         lock(&self.shared.later).clone()
     }
 
-    /// This traffic, whose source tells what it has counted so far in a place for all to see.
+    /// Sets where the source publishes its counts.
     #[must_use]
     pub fn telling(mut self, place: &Arc<Mutex<Option<Told>>>) -> Traffic {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -148,17 +164,17 @@ impl Traffic {
         self
     }
 
-    /// The source has counted so much.
+    /// Publishes the counts of the source.
     pub(crate) fn report_progress(&self, told: Told) {
         *lock(&self.shared.told) = Some(told);
     }
 
-    /// What all calls run on. It is made when the first one needs it; its threads go on with what is
-    /// under way while a batch is being written, and one is left for timers and connections while
-    /// the other reads a large page.
+    /// The runtime of all calls, created on first use. Its threads continue with calls while a
+    /// batch is written, and one is left for timers and connections while the other parses a large
+    /// page.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the operating system provides no thread.
     pub fn runtime(&self) -> Result<Arc<Runtime>, SetupError> {
         let mut made = lock(&self.runtime);
         if let Some(runtime) = &*made {
@@ -174,38 +190,39 @@ impl Traffic {
         Ok(made.insert(runtime).clone())
     }
 
-    /// The lanes; those that nobody has fixed get `config`.
+    /// The lanes; those without a configuration of their own get `config`.
     #[must_use]
     pub fn lanes(&self, config: &LaneConfig) -> Lanes {
         self.shared.lanes.with(config)
     }
 
-    /// Counts calls to one service, from now on and for all to see.
+    /// The counters of calls to one service.
     #[must_use]
     pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
-    /// Attempts sent so far, by whomever.
+    /// The number of attempts sent so far, by all callers.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        lock(&self.shared.lines).iter().map(|line| line.calls.attempts()).sum()
+        lock(&self.shared.services).iter().map(|service| service.calls.attempts()).sum()
     }
 
-    /// Calls so far, each counted once however often it was tried.
+    /// The number of calls so far, each counted once whatever its attempts.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        let first = |line: &ServiceMetrics| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
-        lock(&self.shared.lines).iter().map(first).sum()
+        let first =
+            |service: &ServiceMetrics| service.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
+        lock(&self.shared.services).iter().map(first).sum()
     }
 
-    /// A source, a step or a sink as one who sends, to what has this name.
+    /// The caller for a source, a step or a sink that calls the service of this name.
     #[must_use]
     pub fn caller(&self, to: &str) -> Caller {
         Caller { shared: self.shared.clone(), to: to.to_owned() }
     }
 
-    /// Takes what callers left for the audit.
+    /// Takes the audit events that callers have left.
     #[must_use]
     pub fn noted(&self) -> Vec<AuditEvent> {
         std::mem::take(&mut *lock(&self.shared.noted))
@@ -220,12 +237,12 @@ impl Drop for TrafficState {
 
 impl TrafficState {
     fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
-        let line = ServiceMetrics::new(key, &self.lanes, policy);
-        lock(&self.lines).push(line.clone());
+        let service = ServiceMetrics::new(key, &self.lanes, policy);
+        lock(&self.services).push(service.clone());
         if let Some(telemetry) = &self.telemetry {
-            telemetry.adopt(line.clone());
+            telemetry.adopt(service.clone());
         }
-        line
+        service
     }
 }
 
@@ -237,39 +254,39 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The lanes of the traffic; those that nobody has fixed get `config`.
+    /// The lanes; those without a configuration of their own get `config`.
     pub(crate) fn lanes(&self, config: &LaneConfig) -> Lanes {
         self.shared.lanes.with(config)
     }
 
-    /// Where the settings are that an error of its calls is about.
+    /// Where the settings for its calls are, for errors.
     pub(crate) fn settings(&self) -> SettingsOf<'_> {
         if self.shared.from_options { SettingsOf::Options } else { SettingsOf::Service(&self.to) }
     }
 
-    /// The other side wants more time than there is.
+    /// Records that a service asked for a longer wait than allowed.
     pub(crate) fn later(&self, said: &str) {
         lock(&self.shared.later).get_or_insert_with(|| said.to_owned());
     }
 
-    /// Counts its calls, for all to see.
+    /// The counters of its calls to one service.
     pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
-    /// A call has ended; `what` it was about, without secrets.
-    pub(crate) fn ended<T>(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<T>) {
-        line.calls.call(outcome.history());
+    /// Records that a call has ended; `what` describes it without secrets.
+    pub(crate) fn ended<T>(&self, service: &ServiceMetrics, what: &str, outcome: &CallOutcome<T>) {
+        service.calls.call(outcome.history());
         self.leave(self.act(outcome).map(|act| act.key(what)));
     }
 
-    /// What the audit says of a call that has ended, if anything.
+    /// The audit event of a finished call, if it is recorded.
     pub(crate) fn act<T>(&self, outcome: &CallOutcome<T>) -> Option<AuditEvent> {
         let is_entered = self.shared.all || !outcome.is_accepted();
         is_entered.then(|| audit::attempt(&self.to, outcome, now_ms()))
     }
 
-    /// Leaves calls for the audit that are part of no batch.
+    /// Leaves audit events of calls that belong to no batch.
     pub(crate) fn leave(&self, acts: impl IntoIterator<Item = AuditEvent>) {
         lock(&self.shared.noted).extend(acts);
     }
@@ -285,7 +302,7 @@ impl crate::store::CallContext for Caller {
         self.line(key, policy)
     }
 
-    fn ended(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>) {
-        self.ended(line, what, outcome);
+    fn ended(&self, service: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>) {
+        self.ended(service, what, outcome);
     }
 }

@@ -1,8 +1,7 @@
-//! The outcome as one page that needs nothing else: no script, no font, no picture from outside.
+//! The outcome as a self-contained HTML page: no scripts, fonts or images from outside.
 //!
-//! The content policy of the page allows its own style by hash and nothing more, so that a report
-//! can be attached to a ticket and opened without a thought. Every plot has its numbers as a
-//! table beside it.
+//! The content security policy allows only the page's own style, by hash, so that a report can
+//! safely be attached to a ticket and opened. Every plot has its numbers in a table beside it.
 
 use std::fmt::Write;
 
@@ -13,19 +12,18 @@ use crate::outcome::{Plot, ScenarioOutcome};
 use crate::scenario::expect::CheckedExpectation;
 
 const STYLE: &str = include_str!("page.css");
-/// SHA-256 of [`STYLE`], as the content policy wants it; a test holds it true.
+/// SHA-256 of [`STYLE`] for the content security policy; a test verifies it.
 const STYLE_HASH: &str = "/4fBMLxA/oAf9u8/mhdLATf06nSVDiKJaDImg+d++ow=";
-/// A plot's table has at most this many rows; longer lines are thinned.
+/// The most rows of a plot's table; longer lines are thinned.
 const ROWS_MAX: usize = 40;
 
-/// What a page of ours may do: have its own style, and nothing more.
+/// The content security policy: only the page's own style.
 #[must_use]
 pub fn policy() -> String {
     format!("default-src 'none'; style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'")
 }
 
-/// A page of ours: what stands at its top, in the middle and at its foot. The title is escaped
-/// here, the rest is HTML already.
+/// A page from its header, main part and footer. The title is escaped here, the rest is HTML.
 #[must_use]
 pub fn page(title: &str, header: &str, main: &str, footer: &str) -> String {
     format!(
@@ -39,7 +37,7 @@ pub fn page(title: &str, header: &str, main: &str, footer: &str) -> String {
     )
 }
 
-/// The plots, each with its numbers; those in which nothing moves are left out.
+/// The plots, each with its numbers; constant ones are omitted.
 #[must_use]
 pub fn plots(plots: &[Plot]) -> String {
     let mut out = String::from("<section class=\"plots\" aria-label=\"Plots\">");
@@ -128,7 +126,7 @@ fn checks(checks: &[&CheckedExpectation]) -> String {
     out
 }
 
-/// The points of a plot as a table: x down, the lines across.
+/// The points of a plot as a table: x down, lines across.
 fn points(plot: &Plot) -> TableRows {
     let mut rows: TableRows =
         vec![core::iter::once(&plot.x.label).chain(plot.lines.iter().map(|l| &l.name)).cloned().collect()];
@@ -137,7 +135,7 @@ fn points(plot: &Plot) -> TableRows {
     let step = longest.len().div_ceil(ROWS_MAX).max(1);
     for &(x, _) in longest.iter().step_by(step) {
         let at = |line: &crate::outcome::PlotLine| {
-            // The last value not after x: lines of different runs have different bins.
+            // The last value not after x, because lines of different runs have different bins.
             let after = line.points.partition_point(|p| p.0 <= x);
             after.checked_sub(1).and_then(|i| line.points.get(i)).map_or_else(String::new, |p| short(p.1))
         };
@@ -146,7 +144,7 @@ fn points(plot: &Plot) -> TableRows {
     rows
 }
 
-/// TableRows as a table: the first one is its head, the first cell of each names it.
+/// An HTML table: the first row is the header, the first cell of a row is its heading.
 #[must_use]
 pub fn rows_html(title: &str, rows: &[Vec<String>]) -> String {
     let mut out = String::from("<table>");

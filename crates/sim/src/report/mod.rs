@@ -1,4 +1,4 @@
-//! An outcome for people and for machines.
+//! Formats an outcome for people and programs.
 
 pub mod html;
 pub mod plot;
@@ -12,12 +12,12 @@ use crate::outcome::ScenarioOutcome;
 /// The outcome as JSON.
 ///
 /// # Errors
-/// If a number cannot be written.
+/// When a number cannot be serialized.
 pub fn json(outcome: &ScenarioOutcome) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(outcome)
 }
 
-/// A number in few characters: whole numbers whole, others to four significant digits.
+/// A number in few characters: integers exactly, others to four significant digits.
 #[must_use]
 pub fn short(x: f64) -> String {
     if x == 0.0 {
@@ -38,7 +38,7 @@ pub fn short(x: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Text made safe for a page, within elements and attributes alike.
+/// Escapes text for HTML elements and attributes.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,7 +1,7 @@
-//! A plot as SVG: axes with round ticks, lines told apart by colour, dash and mark.
+//! Plots as SVG: axes with round ticks, lines that differ in colour, dash and marker.
 //!
-//! Colours come from the page's style, so that one drawing serves a light and a dark page; the
-//! palette is safe for the colour-blind, and dashes and marks say the same once more.
+//! Colours come from the style of the page, so that the same drawing works in light and dark mode.
+//! The palette is safe for colour-blind readers, and dashes and markers carry the same distinction.
 
 use std::fmt::Write;
 
@@ -16,17 +16,21 @@ const LEFT: f64 = 68.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 52.0;
-/// How many kinds of line the style knows; further ones begin again.
+/// The number of line styles; further lines start again with the first.
 const KINDS: usize = LINES_MAX;
-/// Lines with more points than this carry no marks.
+/// The most points of a line with markers.
 const MARKS_MAX: usize = 40;
 
-/// One axis between two pixels.
+/// One axis, mapped to pixels.
 struct Scale {
     log: bool,
+    /// The smallest value on the axis.
     low: f64,
+    /// The largest value on the axis.
     high: f64,
+    /// The pixel of `low`.
     from: f64,
+    /// The pixel of `high`.
     to: f64,
 }
 
@@ -85,7 +89,7 @@ fn tick_text(x: f64) -> String {
     }
 }
 
-/// The drawing. `id` tells several on one page apart.
+/// Draws the plot. `id` distinguishes several plots on a page.
 #[must_use]
 pub fn svg(plot: &Plot, id: usize) -> String {
     let points = plot.lines.iter().flat_map(|l| &l.points);
@@ -159,7 +163,7 @@ fn draw(out: &mut String, line: &PlotLine, kind: usize, x: &Scale, y: &Scale) {
     }
 }
 
-/// The mark of a kind of line: disc, square, triangle, diamond, ring, cross.
+/// The marker of a line style: disc, square, triangle, diamond, ring, cross.
 fn mark(kind: usize, x: f64, y: f64) -> String {
     let path = match kind {
         0 => return format!("<circle class=\"mark k{kind}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>"),

@@ -1,18 +1,18 @@
 //! The outcome as a table for the terminal.
 //!
-//! Cases called `a/b` are a grid and are printed as one: a table per metric, `b` down, `a`
-//! across. Other cases are lines with their metrics across; metrics that are zero everywhere are
-//! left out. Of many expectations only the broken ones are listed; JSON has them all.
+//! Cases called `a/b` form a grid: one table per metric, `b` down, `a` across. Other cases are rows
+//! with their metrics across; metrics that are zero everywhere are omitted. Of many expectations
+//! only the failed ones are listed; JSON has them all.
 
 use std::fmt::Write;
 
 use super::short;
 use crate::outcome::{Case, ScenarioOutcome};
 
-/// Colours of a terminal, or none.
+/// Whether to use terminal colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Whether to colour.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
@@ -22,10 +22,10 @@ impl Style {
     }
 }
 
-/// More expectations than this are not listed one by one while they hold.
+/// The most expectations that are listed individually while they hold.
 pub(super) const CHECKS_MAX: usize = 24;
 
-/// The rows of a table, the first of which is its head.
+/// The rows of a table; the first is the header.
 pub(super) type TableRows = Vec<Vec<String>>;
 
 /// The whole report.
@@ -59,7 +59,7 @@ pub fn table(outcome: &ScenarioOutcome, style: Style) -> String {
     out
 }
 
-/// The numbers of all cases as titled tables.
+/// The metrics of all cases as titled tables.
 pub(super) fn numbers(cases: &[Case]) -> Vec<(String, TableRows)> {
     grid(cases).unwrap_or_else(|| vec![(String::new(), lines(cases))])
 }
@@ -72,7 +72,7 @@ fn value(case: &Case, metric: &str) -> String {
     })
 }
 
-/// A standard error means nothing beyond two digits, and the mean nothing beyond those.
+/// A mean with its standard error, rounded to two digits of the error.
 fn give_or_take(mean: f64, se: f64) -> String {
     let digits = (1.0 - se.log10().floor()).clamp(0.0, 7.0) as usize;
     format!("{mean:.digits$} ±{se:.digits$}")
@@ -87,7 +87,7 @@ fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// A metric's name with its unit.
+/// The name of a metric with its unit.
 fn named(metric: &str) -> String {
     match unit(metric) {
         "" => metric.to_owned(),
@@ -154,7 +154,7 @@ fn checks(outcome: &ScenarioOutcome, style: Style) -> TableRows {
     rows
 }
 
-/// Columns in line: words to the left, numbers to the right.
+/// Aligns columns: text to the left, numbers to the right.
 fn align(rows: &TableRows) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |r| r.get(column));
@@ -174,7 +174,7 @@ fn align(rows: &TableRows) -> String {
     out
 }
 
-/// Characters that take room: colours take none.
+/// The number of visible characters, without colour codes.
 fn visible(text: &str) -> usize {
     let mut inside = false;
     let takes_room = |&c: &char| {

@@ -1,14 +1,14 @@
 //! The AIMD rate of Lance's object store wrapper.
 //!
-//! A token bucket whose rate is set once per window of a second: halved if any call of the window
-//! was throttled, 300/s more if none was; from 2000/s, between 1/s and 5000/s. Its documents name
-//! a burst and a backoff and not their sizes; here the bucket holds 100, and a throttled call is
-//! tried again after 100 to 300 ms and holds its worker.
+//! A token bucket whose rate is set once per window of one second: halved if any call of the window
+//! was throttled, otherwise increased by 300/s; it starts at 2000/s and stays between 1/s and
+//! 5000/s. The documentation mentions a burst and a backoff without their sizes; here the bucket
+//! holds 100, and a throttled call is retried after 100 to 300 ms and keeps its worker.
 //!
-//! The defaults are tuned for object stores, which take thousands of calls a second. A service
-//! that takes ten is another matter, so the rule also runs with every rate and the bucket scaled
-//! down; how far is our assumption, the proportions are the original's. A scaled rule has no
-//! ceiling, since its user would not know where to put one. Attempts are not counted.
+//! The defaults are tuned for object stores, which accept thousands of calls per second. For
+//! services that accept ten, the rule also runs with every rate and the bucket scaled down; the
+//! factor is our assumption, the proportions are the original's. A scaled rule has no upper bound,
+//! since its user would not know where to set it. Attempts are not limited.
 
 use tidegate_core::time::seconds;
 
@@ -41,17 +41,17 @@ pub struct Aimd {
     step: f64,
     /// Most calls per second.
     rate_max: f64,
-    /// When the window began, in seconds.
+    /// The start of the window, in seconds.
     window_from: f64,
-    /// A call of the window was throttled.
+    /// Whether a call of the window was throttled.
     throttled: bool,
-    /// Callers, each with one call in flight or waiting.
+    /// The number of callers, each with one call in flight or waiting.
     workers: usize,
     in_flight: usize,
 }
 
 impl Aimd {
-    /// For so many requests of so many callers; `scale` 1 is the original.
+    /// A client for this many requests and callers; `scale` 1 is the original.
     #[must_use]
     pub fn new(requests: u64, workers: u32, scale: f64, seed: u64) -> Aimd {
         let size = (BURST * scale).max(1.0);

@@ -1,14 +1,14 @@
 //! The adaptive retry mode of the AWS SDKs.
 //!
-//! Nothing is limited until the first throttle. From then on every attempt, first or retry, takes
-//! a token from a bucket whose fill rate follows the cubic rule of TCP: down to 0.7 of the rate at
-//! the throttle, back to that rate along a cube root, flat around it, and beyond. The rate is
-//! never above twice the measured one, which is counted in buckets of half a second and smoothed
-//! by 0.8, and never below one call in two seconds.
+//! There is no limit until the first throttle. Then every attempt, first or retry, takes a token
+//! from a bucket whose fill rate follows the cubic rule of TCP: down to 0.7 of the rate at the
+//! throttle, back to that rate along a cubic curve that is flat around it, and beyond. The rate is
+//! at most twice the measured one, which is counted in buckets of half a second and smoothed by
+//! 0.8, and at least one call in two seconds.
 //!
-//! A refused call backs off by full jitter: base 1 s as the SDKs take it for throttles, cap 20 s.
-//! The SDK retries inside the call, so a waiting call holds its caller's worker. The retry quota
-//! and the three attempts are left out: here every request has to be done.
+//! A refused call backs off with full jitter: base 1 s, as in the SDKs for throttles, cap 20 s. The
+//! SDK retries inside the call, so a waiting call keeps its worker. The retry quota and the limit
+//! of three attempts are left out, because here every request has to be completed.
 
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, Tokens, refused};
@@ -31,7 +31,7 @@ const BUCKETS_PER_SECOND: f64 = 2.0;
 /// The client's send rate.
 #[derive(Clone, Debug)]
 struct CubicRate {
-    /// None before the first throttle.
+    /// `None` before the first throttle.
     tokens: Option<Tokens>,
     /// Rate at the last throttle, in calls per second.
     top: f64,
@@ -41,7 +41,7 @@ struct CubicRate {
     measured: f64,
     /// Calls in the current time bucket.
     counted: f64,
-    /// When the current time bucket began, in seconds.
+    /// The start of the current time bucket, in seconds.
     bucket: f64,
 }
 
@@ -98,7 +98,7 @@ pub struct Aws {
 }
 
 impl Aws {
-    /// For so many requests of so many callers.
+    /// A client for this many requests and callers.
     #[must_use]
     pub fn new(requests: u64, workers: u32, seed: u64) -> Aws {
         Aws {

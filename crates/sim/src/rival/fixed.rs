@@ -1,8 +1,8 @@
-//! What most programs do: so many calls at once, and backoff with full jitter.
+//! The common approach: fixed concurrency and backoff with full jitter.
 //!
-//! Sixteen at once, base 100 ms, doubled with every refusal, at most 20 s. `Retry-After` is
-//! obeyed by the request that got it, as the usual HTTP libraries do it; the others do not hear of
-//! it. A refused request gives its place to the next one while it waits.
+//! Sixteen calls in flight; base 100 ms, doubled with every refusal, at most 20 s. `Retry-After` is
+//! obeyed only by the request that received it, as in common HTTP libraries. A refused request
+//! gives up its slot while it waits.
 
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, refused};
@@ -14,7 +14,7 @@ const BASE: f64 = 0.1;
 /// Cap of the backoff, in seconds.
 const CAP: f64 = 20.0;
 
-/// A fixed number of calls at once.
+/// A fixed number of concurrent calls.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     queue: RetryQueue,
@@ -22,7 +22,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// For so many requests.
+    /// A client for this many requests.
     #[must_use]
     pub fn new(requests: u64, seed: u64) -> Fixed {
         Fixed { queue: RetryQueue::new(requests, seed), in_flight: 0 }

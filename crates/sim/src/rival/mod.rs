@@ -1,13 +1,13 @@
-//! The limiters of the incumbents, for comparison.
+//! The limiters of existing clients, for comparison.
 //!
-//! Written anew from their documented rules and constants, each as a [`DrainClient`] of the drain
-//! world. Where the drain asks for more than the original does, the original is given the benefit
-//! of the doubt, and the file says how: nobody gives up after three attempts here, because every
-//! request has to be done; and a retry waits in a queue of its own ([`retry_queue`]).
+//! Each is reimplemented from its documented rules and constants as a [`DrainClient`]. Where the
+//! drain requires more than the original does, the most favourable behaviour is assumed, and the
+//! file of the client describes it: none gives up after three attempts, because every request has
+//! to be completed, and a retry waits in a separate queue ([`retry_queue`]).
 //!
-//! Of them only [`fixed`] obeys `Retry-After`, as the usual HTTP libraries do. The rules of the AWS
-//! SDKs name their own `x-amz-retry-after`, which other services do not send; those of Lance and
-//! Vector name neither.
+//! Only [`fixed`] obeys `Retry-After`, as common HTTP libraries do. The rules of the AWS SDKs
+//! mention their own `x-amz-retry-after`, which other services do not send; those of Lance and
+//! Vector mention neither.
 
 pub mod aimd;
 pub mod aws;
@@ -26,27 +26,27 @@ use aws::Aws;
 use fixed::Fixed;
 use vector::Vector;
 
-/// An incumbent by name.
+/// An existing client by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
-    /// The AWS SDKs' adaptive mode.
+    /// The adaptive mode of the AWS SDKs.
     Aws,
     /// The AIMD rate of Lance, with its defaults.
     Aimd,
-    /// The same with every rate divided by a hundred: for services slower than object stores.
+    /// The same with every rate divided by a hundred, for services slower than object stores.
     AimdSlow,
-    /// Vector's adaptive request concurrency as documented: a refusal is push-back.
+    /// Vector's adaptive request concurrency as documented: a refusal counts as back pressure.
     Vector,
-    /// The same as shipped: retries lie inside of the limit.
+    /// The same as shipped: retries happen inside the concurrency limit.
     VectorShipped,
-    /// Sixteen at once with backoff, told nothing.
+    /// Sixteen concurrent calls with backoff, without hints.
     Fixed,
-    /// Sixteen at once with backoff, told `Retry-After`.
+    /// Sixteen concurrent calls with backoff and `Retry-After`.
     FixedHinted,
 }
 
 impl Rival {
-    /// All of them.
+    /// All rivals.
     pub const ALL: [Rival; 7] = [
         Rival::Aws,
         Rival::Aimd,
@@ -57,7 +57,7 @@ impl Rival {
         Rival::FixedHinted,
     ];
 
-    /// The name it is called by.
+    /// The name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,10 +71,10 @@ impl Rival {
         }
     }
 
-    /// The rival of that name.
+    /// The rival with this name.
     ///
     /// # Errors
-    /// With the known names.
+    /// With the known names, when there is none.
     pub fn named(name: &str) -> Result<Rival, UnknownNameError> {
         Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| UnknownNameError {
             kind: "limiter",
@@ -83,7 +83,8 @@ impl Rival {
         })
     }
 
-    /// Drains the world its way; what the server tells is replaced by what this rival can hear.
+    /// Drains the world with this client; the hints of the server are replaced by those that it
+    /// understands.
     #[must_use]
     pub fn drain(self, world: &DrainWorld, seed: u64) -> DrainOutcome {
         let tells = if self == Rival::FixedHinted { ServerHints::RetryAfter } else { ServerHints::Nothing };
@@ -100,15 +101,16 @@ impl Rival {
     }
 }
 
-/// A token bucket whose rate may change at any time, in the unit of calls and seconds.
+/// A token bucket with a variable rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tokens {
     /// Tokens per second.
     rate: f64,
     /// Capacity, in tokens.
     size: f64,
-    /// Tokens at `at`.
+    /// The number of tokens at the time `at`.
     level: f64,
+    /// The time at which `level` was computed.
     at: Mono,
 }
 
@@ -118,7 +120,7 @@ impl Tokens {
         self.at = now;
     }
 
-    /// Takes one, or says when there will be one.
+    /// Takes a token, or returns when there will be one.
     fn take(&mut self, now: Mono) -> Result<(), Mono> {
         self.refill(now);
         if self.level >= 1.0 {
@@ -137,6 +139,7 @@ fn refused(seen: Feedback) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::RefusalForm;
     use crate::server::ServerLimit;
 
     fn world(limit: ServerLimit) -> DrainWorld {
@@ -148,6 +151,8 @@ mod tests {
             service: 0.065,
             jitter: 0.05,
             tells: ServerHints::Nothing,
+            refusal: RefusalForm::default(),
+            pauses: None,
         }
     }
 

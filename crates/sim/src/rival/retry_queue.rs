@@ -1,9 +1,9 @@
-//! Where refused requests wait for their retry.
+//! The queue of refused requests.
 //!
-//! The drain world puts a refused request back into its queue at once and does not know one
-//! request from another. Backoff belongs to a request, so the rivals keep their own books: how
-//! many requests were never sent, and for each refused one when it may go again and how often it
-//! has been refused. A due retry goes before a new request.
+//! The drain world returns a refused request to its queue at once and does not distinguish
+//! requests. Backoff belongs to a request, so the rivals keep their own state: the number of
+//! requests never sent, and for each refused one the time of its retry and the number of refusals.
+//! A due retry goes before a new request.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,44 +11,44 @@ use std::time::Duration;
 
 use tidegate_core::{Chance, Mono, Rng};
 
-/// A request that may go: how often it was refused.
+/// The number of refusals of a request.
 pub type Refusals = u32;
 
-/// What a queue has to offer.
+/// The next request of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePeek {
-    /// This request may go.
+    /// This request may be sent.
     Ready(Refusals),
-    /// None before then.
+    /// None before this time.
     At(Mono),
-    /// None until something comes back.
+    /// None until a call in flight returns.
     Nothing,
 }
 
-/// New requests, and refused ones with their time.
+/// New requests, and refused ones with their retry times.
 #[derive(Clone, Debug)]
 pub struct RetryQueue {
-    /// Requests that were never sent.
+    /// The number of requests never sent.
     fresh: u64,
-    /// Refused requests: not before, number of refusals, when first sent.
+    /// Refused requests: earliest retry, number of refusals, time of the first attempt.
     waiting: BinaryHeap<Reverse<(Mono, Refusals, Mono)>>,
     rng: Rng,
 }
 
 impl RetryQueue {
-    /// `fresh` requests; `seed` decides the jitter.
+    /// A queue with `fresh` requests; `seed` determines the jitter.
     #[must_use]
     pub fn new(fresh: u64, seed: u64) -> RetryQueue {
         RetryQueue { fresh, waiting: BinaryHeap::new(), rng: Rng::fork(seed, 0x0072_6976_616c) }
     }
 
-    /// How many wait for their retry.
+    /// The number of requests that wait for their retry.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Looks; `fresh` says whether a new request would be welcome.
+    /// The next request; `fresh` says whether it may be a new one.
     #[must_use]
     pub fn peek(&self, now: Mono, fresh: bool) -> QueuePeek {
         match self.waiting.peek() {
@@ -59,7 +59,7 @@ impl RetryQueue {
         }
     }
 
-    /// Takes the request that [`RetryQueue::peek`] offered and says when it first went.
+    /// Takes the request that [`RetryQueue::peek`] returned; returns the time of its first attempt.
     pub fn take(&mut self, refusals: Refusals, now: Mono) -> Mono {
         if refusals == 0 {
             self.fresh = self.fresh.saturating_sub(1);
@@ -68,13 +68,13 @@ impl RetryQueue {
         self.waiting.pop().map_or(now, |Reverse((_, _, first))| first)
     }
 
-    /// A request was refused for the `refusals`-th time: it goes again after a time drawn evenly
-    /// from nothing to `ceiling` seconds (full jitter), and not before `hint`.
+    /// Schedules the retry after the `refusals`-th refusal: after a uniformly random time of up to
+    /// `ceiling` seconds (full jitter), and not before `hint`.
     pub fn retry(&mut self, refusals: Refusals, now: Mono, ceiling: f64, hint: Option<Mono>) {
         self.retry_since(now, refusals, now, ceiling, hint);
     }
 
-    /// The same for a request of which it matters when it `first` went.
+    /// The same, with the time of the first attempt.
     pub fn retry_since(
         &mut self,
         first: Mono,
@@ -89,7 +89,7 @@ impl RetryQueue {
     }
 }
 
-/// `base` seconds doubled with every refusal after the first, at most `cap`.
+/// `base` seconds, doubled with every refusal after the first, at most `cap`.
 #[must_use]
 pub fn exponential(base: f64, cap: f64, refusals: Refusals) -> f64 {
     (base * 2f64.powi(refusals.saturating_sub(1).min(60) as i32)).min(cap)

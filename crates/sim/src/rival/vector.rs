@@ -1,16 +1,15 @@
 //! Vector's adaptive request concurrency.
 //!
-//! A limit on calls at once, from 1 to 200. Once per mean round trip it looks back: one more if
-//! the limit was reached, nothing was pushed back and the round trip was no longer than before;
-//! to nine tenths if something was pushed back or the round trip lies 2.5 deviations above the
-//! mean. Mean and variance are exponentially weighted with 0.4; only calls that succeeded are
-//! timed.
+//! A concurrency limit from 1 to 200, adjusted once per mean round trip: increased by one if the
+//! limit was reached, there was no back pressure and the round trip did not grow; multiplied by 0.9
+//! if there was back pressure or the round trip is 2.5 deviations above the mean. Mean and variance
+//! are exponentially weighted with 0.4; only successful calls are measured.
 //!
-//! A refused call waits by Fibonacci seconds (1, 1, 2, 3 … at most 30) with full jitter.
+//! A refused call backs off by Fibonacci seconds (1, 1, 2, 3 … at most 30) with full jitter.
 //!
-//! As it is documented, a refusal is push-back, and a refused call gives its place away while it
-//! waits. In the shipped program the retries lie inside of the limit: a refused call keeps its
-//! place, and all that the limit sees of it is one long round trip. Both are here.
+//! As documented, a refusal is back pressure, and a refused call gives up its slot while it waits.
+//! In the shipped program retries happen inside the limit: a refused call keeps its slot, and the
+//! limit sees only one long round trip. Both variants are here.
 
 use tidegate_core::time::seconds;
 
@@ -25,11 +24,11 @@ const MOST: u32 = 200;
 const FALL: f64 = 0.9;
 /// Weight of a new round trip in mean and variance.
 const ALPHA: f64 = 0.4;
-/// Standard deviations above the mean from which on a round trip is too long.
+/// The number of standard deviations above the mean at which a round trip is too long.
 const DEVIATIONS: f64 = 2.5;
 /// Cap of the backoff, in seconds.
 const WAIT_MAX: f64 = 30.0;
-/// Means are compared in whole microseconds, so that equal round trips are equal.
+/// Means are compared in whole microseconds, so that equal round trips compare equal.
 const UNIT: f64 = 1e6;
 
 /// The concurrency limit.
@@ -38,15 +37,15 @@ struct AdaptiveConcurrency {
     /// The limit, in calls in flight.
     now: u32,
     in_flight: u32,
-    /// The limit was reached since the last adjustment.
+    /// Whether the limit was reached since the last adjustment.
     reached: bool,
-    /// A call was refused since the last adjustment.
+    /// Whether a call was refused since the last adjustment.
     pushed_back: bool,
     /// Sum of the round trips since the last adjustment, in seconds, and their number.
     rtt: (f64, f64),
-    /// Mean (seconds) and variance of the round trips before that.
+    /// Mean (in seconds) and variance of the round trips before that.
     past: Option<(f64, f64)>,
-    /// When the limit is adjusted next.
+    /// The time of the next adjustment.
     look: Mono,
 }
 
@@ -111,7 +110,7 @@ fn weigh((mean, variance): (f64, f64), rtt: f64) -> (f64, f64) {
     (mean + ALPHA * delta, (1.0 - ALPHA) * (variance + ALPHA * delta * delta))
 }
 
-/// Fibonacci seconds.
+/// The backoff: Fibonacci seconds.
 fn ceiling(refusals: Refusals) -> f64 {
     let (mut a, mut b) = (1.0, 1.0);
     for _ in 1..refusals.min(20) {
@@ -129,7 +128,7 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// For so many requests; as shipped, or as documented.
+    /// A client for this many requests; as shipped, or as documented.
     #[must_use]
     pub fn new(requests: u64, shipped: bool, seed: u64) -> Vector {
         Vector { queue: RetryQueue::new(requests, seed), shipped, limit: AdaptiveConcurrency::new() }
@@ -142,7 +141,7 @@ impl DrainClient for Vector {
     fn admit(&mut self, now: Mono) -> Decision<(Mono, Refusals)> {
         let room = self.limit.in_flight < self.limit.now;
         match self.queue.peek(now, room || !self.shipped) {
-            // As shipped, a retry has kept its place.
+            // As shipped, a retry has kept its slot.
             QueuePeek::Ready(refusals) if (self.shipped && refusals > 0) || self.limit.start() => {
                 let first = self.queue.take(refusals, now);
                 Decision::Go((if self.shipped { first } else { now }, refusals))
@@ -168,7 +167,7 @@ impl DrainClient for Vector {
 mod tests {
     use super::*;
 
-    /// As many calls at once as the limit lets, all `ms` long, sent at `at`.
+    /// Sends as many calls at `at` as the limit allows, each with a round trip of `ms`.
     fn round(limit: &mut AdaptiveConcurrency, at: u64, ms: u64, refused: bool) -> u32 {
         let mut out = 0;
         while limit.start() {
@@ -207,7 +206,7 @@ mod tests {
         });
         assert_eq!((limit.now, limit.past), (10, Some((0.1, 0.0))));
         assert_eq!(round(&mut limit, 1000, 150, false), 9);
-        // Since the last look eight round trips of 100 ms and one of 150 ms: 105.556 ms.
+        // Since the last adjustment, eight round trips of 100 ms and one of 150 ms: 105.556 ms.
         let (mean, variance) = limit.past.unwrap();
         assert!((mean - 0.102_222_4).abs() < 1e-12, "{mean}");
         assert!((variance - 0.24 * 0.005_556 * 0.005_556).abs() < 1e-12, "{variance}");

@@ -1,9 +1,13 @@
-//! What a scenario promises, and whether it held.
+//! Expectations of a scenario.
 //!
-//! A check is about one number: `equals`, `at_least` and `at_most` bind every trial; `between`
-//! binds the mean; `mean` with `within` compares a published or computed mean with the mean of
-//! our trials. `within` is a number of standard errors
-//! of our own trials (`4se`), a share (`1%`) or a plain number. Several in one check must all hold.
+//! An expectation is about one metric: `equals`, `at_least` and `at_most` apply to every trial,
+//! `between` to the mean; `mean` with `within` compares a published or computed mean with the mean
+//! of our trials. `within` is a number of standard errors of our trials (`4se`), a percentage
+//! (`1%`) or an absolute number; next to `at_least` and `at_most` it is their tolerance. All
+//! conditions of an expectation must hold.
+//!
+//! A measured value that may improve is a bound (`at_least`, `at_most`), not a value: an improvement
+//! must not fail.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +16,17 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::stats::TrialSummary;
 
-/// Case → metric → check.
+/// Expectations by case and metric.
 pub type Expectations = BTreeMap<String, BTreeMap<String, Expectation>>;
 
-/// How far a mean may be off.
+/// The tolerance of a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Within {
-    /// So many standard errors.
+    /// A number of standard errors.
     Errors(f64),
-    /// A share of the expected value.
+    /// A fraction of the expected value.
     Share(f64),
-    /// A plain number.
+    /// An absolute number.
     Plain(f64),
 }
 
@@ -66,34 +70,34 @@ impl fmt::Display for Within {
     }
 }
 
-/// One promise about one metric of one case.
+/// An expectation about one metric of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Expectation {
-    /// Exactly this, in every trial.
+    /// The value of every trial.
     equals: Option<f64>,
-    /// The mean lies here, ends included.
+    /// The range of the mean, inclusive.
     between: Option<[f64; 2]>,
-    /// No trial is below.
+    /// The lower bound of every trial.
     at_least: Option<f64>,
-    /// No trial is above.
+    /// The upper bound of every trial.
     at_most: Option<f64>,
-    /// The mean is this, give or take `within`.
+    /// The expected mean, with the tolerance `within`.
     mean: Option<f64>,
-    /// See `mean`.
+    /// The tolerance of `mean`, `at_least` and `at_most`.
     within: Option<Within>,
-    /// The unit to which `mean` was rounded when it was published; half of it is granted.
+    /// The unit to which `mean` was rounded when published; half of it is added to the tolerance.
     rounded: Option<f64>,
 }
 
-/// A check with what came out.
+/// An expectation with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckedExpectation {
     /// The name of the case.
     pub case: String,
     /// The name of the metric.
     pub metric: String,
-    /// The expected value or range, in words.
+    /// The expected value or range, as text.
     pub wanted: String,
     /// The mean over the trials; `None` if the metric is unknown.
     pub got: Option<f64>,
@@ -104,34 +108,49 @@ pub struct CheckedExpectation {
 }
 
 impl Expectation {
-    /// What is wrong with the check itself, if anything.
+    /// The reason why the expectation itself is invalid, if it is.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         let bounds = [self.equals, self.at_least, self.at_most, self.mean];
         if self.between.is_none() && bounds.iter().all(Option::is_none) {
             return Some("give `equals`, `between`, `at_least`, `at_most`, or `mean` with `within`");
         }
-        (self.mean.is_some() != self.within.is_some()).then_some("`mean` and `within` go together")
+        let taken = self.mean.or(self.at_least).or(self.at_most).is_some();
+        if self.within.is_some() && !taken {
+            return Some("`within` needs `mean`, `at_least` or `at_most`");
+        }
+        (self.mean.is_some() && self.within.is_none()).then_some("`mean` needs `within`")
     }
 
-    /// Compares with what came out.
+    /// The bound from below, if that is what is expected.
+    #[must_use]
+    pub const fn at_least(&self) -> Option<f64> {
+        self.at_least
+    }
+
+    /// The bound from above, if that is what is expected.
+    #[must_use]
+    pub const fn at_most(&self) -> Option<f64> {
+        self.at_most
+    }
+
+    /// Whether the result meets the expectation.
     #[must_use]
     pub fn holds(&self, got: &TrialSummary) -> bool {
         let mean = got.mean;
-        let near = |wanted: f64, within: Within| {
-            let slack = match within {
-                Within::Errors(k) => k * got.se,
-                Within::Share(s) => s * wanted.abs(),
-                Within::Plain(x) => x,
-            };
-            (mean - wanted).abs() <= slack + self.rounded.unwrap_or(0.0).max(0.0) / 2.0
+        let slack = |wanted: f64| match self.within {
+            None => 0.0,
+            Some(Within::Errors(k)) => k * got.se,
+            Some(Within::Share(s)) => s * wanted.abs(),
+            Some(Within::Plain(x)) => x,
         };
+        let rounding = self.rounded.unwrap_or(0.0).max(0.0) / 2.0;
         got.n > 0
             && self.equals.is_none_or(|x| got.min == x && got.max == x)
             && self.between.is_none_or(|[a, b]| (a..=b).contains(&mean))
-            && self.at_least.is_none_or(|x| got.min >= x)
-            && self.at_most.is_none_or(|x| got.max <= x)
-            && self.mean.zip(self.within).is_none_or(|(wanted, within)| near(wanted, within))
+            && self.at_least.is_none_or(|x| got.min >= x - slack(x))
+            && self.at_most.is_none_or(|x| got.max <= x + slack(x))
+            && self.mean.is_none_or(|x| (mean - x).abs() <= slack(x) + rounding)
     }
 }
 
@@ -140,9 +159,10 @@ impl fmt::Display for Expectation {
         let mut parts = Vec::new();
         parts.extend(self.equals.map(|x| format!("= {x}")));
         parts.extend(self.between.map(|[a, b]| format!("{a} … {b}")));
-        parts.extend(self.at_least.map(|x| format!("≥ {x}")));
-        parts.extend(self.at_most.map(|x| format!("≤ {x}")));
-        parts.extend(self.mean.zip(self.within).map(|(x, within)| format!("{x} ± {within}")));
+        let by = |sign: char| self.within.map(|within| format!(" {sign} {within}")).unwrap_or_default();
+        parts.extend(self.at_least.map(|x| format!("≥ {x}{}", by('−'))));
+        parts.extend(self.at_most.map(|x| format!("≤ {x}{}", by('+'))));
+        parts.extend(self.mean.map(|x| format!("{x}{}", by('±'))));
         parts.extend(self.rounded.map(|unit| format!("rounded to {unit}")));
         f.write_str(&parts.join(", "))
     }
@@ -175,7 +195,14 @@ mod tests {
             ("{equals: 7}", summary(7.0, 0.0), summary(7.0, 0.1), "= 7"),
             ("{between: [1, 2]}", summary(2.0, 0.0), summary(2.1, 0.0), "1 … 2"),
             ("{at_least: 1, at_most: 2}", summary(1.5, 0.5), summary(1.5, 0.6), "≥ 1, ≤ 2"),
-            ("{mean: 3, within: 4se, at_most: 3.6}", summary(3.4, 0.2), summary(3.5, 0.2), "≤ 3.6, 3 ± 4 se"),
+            (
+                "{mean: 3, within: 0.5, at_most: 3.6}",
+                summary(3.4, 0.2),
+                summary(3.6, 0.2),
+                "≤ 3.6 + 0.5, 3 ± 0.5",
+            ),
+            ("{at_least: 99, within: 1}", summary(98.5, 0.5), summary(98.5, 0.6), "≥ 99 − 1"),
+            ("{at_most: 0.5, within: 1}", summary(1.0, 0.5), summary(1.0, 0.6), "≤ 0.5 + 1"),
         ] {
             let check = check(yaml);
             assert_eq!(check.flaw(), None, "{yaml}");
@@ -187,7 +214,8 @@ mod tests {
 
     #[test]
     fn half_a_check_is_flawed() {
-        for yaml in ["{}", "{mean: 1}", "{within: 4se}", "{equals: 1, within: 4se}"] {
+        for yaml in ["{}", "{mean: 1}", "{mean: 1, at_most: 2}", "{within: 4se}", "{equals: 1, within: 4se}"]
+        {
             assert!(check(yaml).flaw().is_some(), "{yaml}");
         }
         for yaml in ["{mean: 1, within: -4se}", "{mean: 1, within: x}", "{mean: 1, wthin: 4se}"] {

@@ -1,9 +1,9 @@
 //! Scenario files: parameters, a reason, and exact expectations.
 //!
-//! A scenario is data, so that a team can keep its retry policy under test without writing code,
-//! and so that tests, the command and other languages read the same file. It says why it exists
-//! in a sentence; a number without a reason is the first thing that somebody later "fixes".
-//! Unknown keys are refused at their place: a misspelt expectation would otherwise always hold.
+//! A scenario is data, so a team can test its retry policy without writing code, and tests, the
+//! command and other languages read the same file. It gives its reason in one sentence, because an
+//! expectation without a reason is easily changed by mistake later. Unknown keys are errors with
+//! their position, because a misspelt expectation would otherwise always hold.
 
 pub mod expect;
 
@@ -18,7 +18,7 @@ use crate::world::{self, CaseSpec, WorldSpec};
 use expect::Expectations;
 use tidegate_core::suggest::{nearest, question};
 
-/// A file larger than this many YAML nodes is not a scenario.
+/// The most YAML nodes of a scenario.
 const NODES_MAX: usize = 10_000;
 
 /// One scenario file.
@@ -27,7 +27,7 @@ const NODES_MAX: usize = 10_000;
 pub struct Scenario {
     /// A short name.
     pub name: String,
-    /// The reason why it exists, in a sentence.
+    /// One sentence on why it exists.
     pub reason: String,
     /// The seed of the random generator.
     #[serde(default = "one")]
@@ -41,13 +41,13 @@ pub struct Scenario {
     /// The names of the cases to plot; the first six by default.
     #[serde(default)]
     pub plot: Vec<String>,
-    /// The question: many writers on one row.
+    /// Experiment: many writers on one row.
     pub contention: Option<Contention>,
-    /// The question: clients and a server.
+    /// Experiment: clients and a server.
     pub world: Option<WorldSpec>,
-    /// The question: how well the limiter finds a limit that nobody told.
+    /// Experiment: how well the limiter finds an unknown limit.
     pub limiter: Option<LimiterSpec>,
-    /// Variants of the world; without any there is one case, called `run`.
+    /// Variants of the world; if there are none, there is one case called `run`.
     #[serde(default)]
     pub cases: Vec<CaseSpec>,
     /// The expected metrics, by case.
@@ -59,7 +59,7 @@ fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
-/// The error with its place, and a guess what was meant.
+/// The error with its position, and a suggestion.
 fn words(error: &serde_saphyr::Error) -> String {
     let guess = match error.without_snippet() {
         serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
@@ -74,14 +74,14 @@ fn words(error: &serde_saphyr::Error) -> String {
     guess.map_or_else(|| text.clone(), |guess| format!("{}\nhelp: did you mean `{guess}`?", text.trim_end()))
 }
 
-/// What the caller may change.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct ScenarioOptions {
     /// The seed, instead of the scenario's.
     pub seed: Option<u64>,
     /// The number of trials per case, instead of the scenario's.
     pub trials: Option<u32>,
-    /// The names of further policies to run beside the scenario's own.
+    /// The names of additional policies to run.
     pub compare: Vec<String>,
 }
 
@@ -89,9 +89,9 @@ pub struct ScenarioOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// It is not a scenario; the text says where and why.
+    /// The text is not a scenario; the message says where and why.
     Parse(String),
-    /// It is one, and makes no sense.
+    /// It is a scenario with invalid values.
     Invalid(String),
 }
 
@@ -110,13 +110,13 @@ fn invalid(error: impl core::error::Error) -> Error {
 }
 
 impl Scenario {
-    /// Reads a scenario and refuses what makes no sense.
+    /// Parses and validates a scenario.
     ///
     /// # Errors
-    /// With line, column and snippet where the text is at fault.
+    /// With line, column and snippet if the text is invalid.
     pub fn parse(text: &str) -> Result<Scenario, Error> {
         let options = serde_saphyr::options! {
-            // Many cases may share one anchor; what aliases expand to is bounded all the same.
+            // Many cases may share one anchor; the size of expanded aliases is still bounded.
             budget: serde_saphyr::budget! { max_nodes: NODES_MAX, enforce_alias_anchor_ratio: false },
         };
         let scenario: Scenario = serde_saphyr::from_str_with_options(text, options)
@@ -154,10 +154,10 @@ impl Scenario {
         None
     }
 
-    /// Runs it.
+    /// Runs the scenario.
     ///
     /// # Errors
-    /// If a policy to compare with is unknown.
+    /// When a policy to compare with is unknown.
     pub fn run(&self, options: &ScenarioOptions) -> Result<ScenarioOutcome, Error> {
         let seed = options.seed.unwrap_or(self.seed);
         let trials = options.trials.unwrap_or(self.trials).max(1);
@@ -199,7 +199,7 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Leaves what is worth showing, in the order in which the scenario names it.
+    /// Keeps the metrics to show, in the order of the scenario.
     fn choose(&self, outcome: &mut ScenarioOutcome) {
         outcome.choose_lines(&self.plot);
         if !self.show.is_empty() {

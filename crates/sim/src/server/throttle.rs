@@ -7,13 +7,19 @@
 //! physically earliest finish of a workload computable by the same code (see [`crate::drain`]),
 //! so that utilisation is measured against the server itself and not against a formula.
 //!
-//! Refused calls cost nothing at the server, as with nginx, Envoy and the common gateways.
+//! Refused calls cost nothing at the server, as with nginx, Envoy and the common gateways; only the
+//! stick table of HAProxy counts them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::leaky_bucket::{LeakyBucket, LeakyBucketSpec};
+use super::stick_table::{StickTable, StickTableSpec};
+
 /// Nanoseconds of a second.
 const SECOND: f64 = 1e9;
+/// Nanoseconds after which a closed server may be asked again: an hour.
+const CLOSED_WAIT: u64 = 3_600_000_000_000;
 /// Tolerance, in calls, so that a caller who waits exactly the wait is taken.
 const TOLERANCE: f64 = 1e-9;
 
@@ -57,8 +63,14 @@ pub enum ServerLimit {
         /// Calls in flight.
         limit: usize,
     },
+    /// A leaky bucket in milliseconds, as nginx's `limit_req`.
+    LeakyBucket(LeakyBucketSpec),
+    /// A request rate over two periods that counts refused calls too, as HAProxy's stick table.
+    StickTable(StickTableSpec),
     /// No limit.
     Open,
+    /// No call is taken.
+    Closed,
     /// Every one of these must agree.
     All(Vec<ServerLimit>),
     /// The limit in force from each time (seconds) on; a change starts the new limit afresh.
@@ -87,6 +99,8 @@ pub struct ThrottleAnswer {
     pub accepted: bool,
     /// Nanoseconds until a call like this would be accepted; 0 when this one was.
     pub wait: u64,
+    /// Nanoseconds for which the server holds an accepted call before it serves it.
+    pub delay: u64,
     /// The tightest quota after this call; none for concurrency limits.
     pub quota: Option<QuotaState>,
 }
@@ -124,7 +138,10 @@ enum ThrottleState {
     Concurrency {
         ends: BinaryHeap<Reverse<u64>>,
     },
-    Open,
+    LeakyBucket(LeakyBucket),
+    StickTable(StickTable),
+    /// Open or closed: there is nothing to count.
+    Stateless,
     All(Vec<Throttle>),
     Steps {
         at: usize,
@@ -146,7 +163,9 @@ impl Throttle {
                 ThrottleState::SlidingCounter { index: i64::MIN, last: 0, used: 0 }
             }
             ServerLimit::Concurrency { .. } => ThrottleState::Concurrency { ends: BinaryHeap::new() },
-            ServerLimit::Open => ThrottleState::Open,
+            ServerLimit::LeakyBucket(_) => ThrottleState::LeakyBucket(LeakyBucket::default()),
+            ServerLimit::StickTable(_) => ThrottleState::StickTable(StickTable::default()),
+            ServerLimit::Open | ServerLimit::Closed => ThrottleState::Stateless,
             ServerLimit::All(limits) => ThrottleState::All(limits.iter().map(Throttle::new).collect()),
             ServerLimit::Steps(steps) => {
                 let first = steps.first().map_or(&ServerLimit::Open, |s| &s.1);
@@ -160,11 +179,18 @@ impl Throttle {
     pub fn offer(&mut self, now: u64, service: u64) -> ThrottleAnswer {
         let (wait, quota) = self.look(now);
         if wait > 0 {
-            return ThrottleAnswer { accepted: false, wait, quota };
+            self.refuse(now);
+            let (wait, _) = self.look(now);
+            return ThrottleAnswer { accepted: false, wait, delay: 0, quota };
         }
-        self.take(now, service);
+        let delay = self.take(now, service);
         let quota = quota.map(|t| QuotaState { remaining: (t.remaining - 1.0).max(0.0), ..t });
-        ThrottleAnswer { accepted: true, wait: 0, quota }
+        ThrottleAnswer { accepted: true, wait: 0, delay, quota }
+    }
+
+    /// Nanoseconds until a call at `now` would be taken; 0 means now. Asking costs nothing.
+    pub fn wait(&mut self, now: u64) -> u64 {
+        self.look(now).0
     }
 
     /// Nanoseconds that a call must wait at `now`, and the quota before it.
@@ -188,6 +214,13 @@ impl Throttle {
             (ServerLimit::Concurrency { limit }, ThrottleState::Concurrency { ends }) => {
                 concurrency(*limit, now, ends)
             }
+            (ServerLimit::LeakyBucket(spec), ThrottleState::LeakyBucket(bucket)) => {
+                (bucket.wait(spec, now), None)
+            }
+            (ServerLimit::StickTable(spec), ThrottleState::StickTable(table)) => {
+                (table.wait(spec, now), None)
+            }
+            (ServerLimit::Closed, _) => (CLOSED_WAIT, None),
             (ServerLimit::All(_), ThrottleState::All(parts)) => {
                 let mut worst: (u64, Option<QuotaState>) = (0, None);
                 for part in parts {
@@ -237,17 +270,35 @@ impl Throttle {
         next
     }
 
-    fn take(&mut self, now: u64, service: u64) {
-        match &mut self.state {
-            ThrottleState::TokenBucket { level, .. } => *level -= 1.0,
-            ThrottleState::FixedWindow { used, .. } | ThrottleState::SlidingCounter { used, .. } => {
+    /// Takes a call and says for how many nanoseconds it is held.
+    fn take(&mut self, now: u64, service: u64) -> u64 {
+        match (&self.limit, &mut self.state) {
+            (_, ThrottleState::TokenBucket { level, .. }) => *level -= 1.0,
+            (_, ThrottleState::FixedWindow { used, .. } | ThrottleState::SlidingCounter { used, .. }) => {
                 *used += 1;
             }
-            ThrottleState::SlidingWindow { log } => log.push_back(now),
-            ThrottleState::Concurrency { ends } => ends.push(Reverse(now + service)),
-            ThrottleState::All(parts) => parts.iter_mut().for_each(|p| p.take(now, service)),
-            ThrottleState::Steps { inner, .. } => inner.take(now, service),
-            ThrottleState::Open => {}
+            (_, ThrottleState::SlidingWindow { log }) => log.push_back(now),
+            (_, ThrottleState::Concurrency { ends }) => ends.push(Reverse(now + service)),
+            (ServerLimit::LeakyBucket(spec), ThrottleState::LeakyBucket(bucket)) => {
+                return bucket.take(spec, now);
+            }
+            (ServerLimit::StickTable(spec), ThrottleState::StickTable(table)) => table.count(spec, now),
+            (_, ThrottleState::All(parts)) => {
+                return parts.iter_mut().map(|p| p.take(now, service)).max().unwrap_or(0);
+            }
+            (_, ThrottleState::Steps { inner, .. }) => return inner.take(now, service),
+            _ => {}
+        }
+        0
+    }
+
+    /// Counts a refused call, where the server does.
+    fn refuse(&mut self, now: u64) {
+        match (&self.limit, &mut self.state) {
+            (ServerLimit::StickTable(spec), ThrottleState::StickTable(table)) => table.count(spec, now),
+            (_, ThrottleState::All(parts)) => parts.iter_mut().for_each(|p| p.refuse(now)),
+            (_, ThrottleState::Steps { inner, .. }) => inner.refuse(now),
+            _ => {}
         }
     }
 }

@@ -1,48 +1,48 @@
 //! Counters of a world for its metrics, and curves for its plots.
 //!
-//! Curves have a fixed number of bins. A run that outgrows them has its bins merged in pairs, so
-//! that a year of simulated time costs as much memory as a second.
+//! Curves have a fixed number of bins. When a run exceeds them, bins are merged in pairs, so a year
+//! of simulated time takes as much memory as a second.
 
 use crate::outcome::{Axis, MetricTallies, Plot, PlotLine};
 
-/// Bins of a curve.
+/// The number of bins of a curve.
 const BINS: usize = 400;
 
 /// Counters of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorldCounts {
-    /// Requests offered by the workload.
+    /// The number of requests offered by the workload.
     pub offered: u64,
-    /// Requests answered.
+    /// The number of requests answered.
     pub done: u64,
-    /// Requests given up.
+    /// The number of requests given up.
     pub dead: u64,
-    /// Requests put aside until later.
+    /// The number of requests parked until later.
     pub parked: u64,
-    /// Calls that arrived at the server.
+    /// The number of calls that arrived at the server.
     pub calls: u64,
-    /// Calls answered 429.
+    /// The number of calls answered 429.
     pub throttled: u64,
-    /// Calls answered 5xx.
+    /// The number of calls answered 5xx.
     pub failed: u64,
-    /// Calls that timed out.
+    /// The number of calls that timed out.
     pub timeouts: u64,
-    /// Calls sent before a time that the server had asked for.
+    /// The number of calls sent before the time that the server had asked for.
     pub early: u64,
     /// The time at which the last request ended, in nanoseconds from the start.
     pub last: u64,
     /// The longest time from arrival to end of a request, in nanoseconds.
     pub longest: u64,
-    /// Most calls in flight.
+    /// The most calls in flight.
     pub in_flight_max: u32,
-    /// Most arrivals in one tick of the measured time.
+    /// The most arrivals in one tick of the measured time.
     pub peak: u32,
-    /// Requests answered in the measured time.
+    /// The number of requests answered in the measured time.
     pub measured_done: u64,
 }
 
 impl WorldCounts {
-    /// Writes the metrics of one trial down. `window` is the length of the measured time.
+    /// Adds the metrics of one trial. `window` is the length of the measured time, in seconds.
     pub fn enter(&self, ledger: &mut MetricTallies, window: Option<f64>) {
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let seconds = |nanos: u64| nanos as f64 / 1e9;
@@ -73,7 +73,7 @@ impl WorldCounts {
 /// Curves of one run.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Length of a bin, in nanoseconds.
+    /// The length of a bin, in nanoseconds.
     bin: u64,
     bins: Vec<Bin>,
 }
@@ -112,14 +112,14 @@ impl Curves {
         }
         let index = (now / self.bin) as usize;
         if index >= self.bins.len() {
-            // Nothing changes in flight without an event.
+            // The calls in flight do not change without an event.
             let idle = Bin { in_flight: self.bins.last().map_or(0, |b| b.in_flight), ..Bin::default() };
             self.bins.resize(index + 1, idle);
         }
         &mut self.bins[index]
     }
 
-    /// A call arrived at the server and was answered so.
+    /// Counts a call that arrived at the server, with the status of its answer.
     pub fn arrival(&mut self, now: u64, status: u16) {
         let bin = self.at(now);
         bin.arrivals += 1;
@@ -127,18 +127,18 @@ impl Curves {
         bin.failed += u32::from(status >= 500);
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub fn done(&mut self, now: u64) {
         self.at(now).done += 1;
     }
 
-    /// So many calls are out.
+    /// Records the number of calls in flight.
     pub fn in_flight(&mut self, now: u64, calls: u32) {
         let bin = self.at(now);
         bin.in_flight = calls;
     }
 
-    /// The bins merged until they are as long as `bin` or longer.
+    /// Merges bins until they are at least `bin` nanoseconds long.
     fn coarsen(&mut self, bin: u64) {
         while self.bin < bin {
             self.bin *= 2;
@@ -156,7 +156,7 @@ impl Curves {
         PlotLine { name: case.to_owned(), points }
     }
 
-    /// The curves of all cases, brought to the same bins so that they can be compared.
+    /// The curves of all cases, with equal bins so that they can be compared.
     #[must_use]
     pub fn plots(mut cases: Vec<(String, Curves)>) -> Vec<Plot> {
         let bin = cases.iter().map(|(_, curves)| curves.bin).max().unwrap_or(1);

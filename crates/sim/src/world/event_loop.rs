@@ -1,14 +1,14 @@
 //! The event loop of a world.
 //!
-//! A request lives in a slot while it is on its way. Timeouts cost no event unless they happen:
-//! when a call is sent, the time of its arrival is known, and when it arrives, the time of its
-//! answer, and so is which of the two comes first. So every attempt ends in exactly one answer or
-//! timeout, and no event can find its slot taken by another request.
+//! A request occupies a slot while it is active. A timeout is an event only if it happens: when a
+//! call is sent, its arrival time is known, and when it arrives, the time of its answer, so it is
+//! known which comes first. So every attempt ends in exactly one answer or timeout, and no event
+//! can find its slot reused by another request.
 //!
-//! With a million requests on their way nearly every look at a slot waits for memory, and little
-//! else matters. So a slot is one line of the cache, permits are kept elsewhere (requests without
-//! a lane have none), and an event carries what its handler needs: of the three events of an
-//! attempt without a lane, only the answer looks at a slot.
+//! With a million active requests, nearly every access to a slot is a cache miss, which dominates
+//! the cost. So a slot is one cache line, permits are stored elsewhere (requests without a lane
+//! have none), and an event carries what its handler needs: of the three events of an attempt
+//! without a lane, only the answer accesses the slot.
 
 use core::mem;
 use std::collections::VecDeque;
@@ -51,12 +51,12 @@ pub struct World {
     pub measure: [u64; 2],
 }
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct WorldRun {
     /// The counters.
     pub counts: WorldCounts,
-    /// The curves, if they were asked for.
+    /// The curves, if requested.
     pub curves: Option<Curves>,
     /// The number of events handled.
     pub events: u64,
@@ -70,29 +70,29 @@ enum EventKind {
     Offer,
     /// A call reaches the server.
     Arrive,
-    /// The server has finished some call.
+    /// The server has finished a call.
     Finish,
-    /// An answer reaches its client.
+    /// A response reaches its client.
     Reply,
-    /// A client waits no longer.
+    /// A client stops waiting.
     Timeout,
-    /// A request may be tried again, through its lane.
+    /// A request may be retried, through its lane.
     Retry,
-    /// A request without a lane is tried again.
+    /// A request without a lane is retried.
     Resend,
-    /// A lane may have room again; `id` is the lane.
+    /// A lane may have a permit again; `id` is the lane.
     Wake,
 }
 
 /// One event; 16 bytes.
 #[derive(Clone, Copy, Debug)]
 struct WorldEvent {
-    /// Of an arrival and a resend: deadline of the attempt, in nanoseconds. Of a reply: index of its
-    /// hints.
+    /// For an arrival and a resend: the deadline of the attempt, in nanoseconds. For a reply: the
+    /// index of its hints.
     more: u64,
     /// The slot of the request, unless the kind says otherwise.
     id: u32,
-    /// Of a reply: HTTP status.
+    /// For a reply: the HTTP status.
     status: u16,
     what: EventKind,
 }
@@ -101,7 +101,7 @@ struct WorldEvent {
 #[repr(align(64))]
 struct RequestSlot {
     call: Call,
-    /// When the request was offered, in nanoseconds.
+    /// The time at which the request was offered, in nanoseconds.
     offered: u64,
     client: u32,
 }
@@ -112,13 +112,13 @@ const _: () = assert!(size_of::<RequestSlot>() == 64 && size_of::<WorldEvent>() 
 struct ClientLane {
     lane: Lane,
     gate: Option<RetryGateState>,
-    /// Requests ready to go, oldest first.
+    /// Requests ready to be sent, oldest first.
     ready: VecDeque<u32>,
-    /// Requests that have not begun.
+    /// The number of requests that have not started.
     backlog: u64,
     /// Time of the next wake event, in nanoseconds; `u64::MAX` if there is none.
     wake: u64,
-    /// The server asked for no call before this time, in nanoseconds.
+    /// The earliest time of a call that the server allows, in nanoseconds.
     not_before: u64,
 }
 
@@ -127,38 +127,39 @@ struct WorldState<'a> {
     queue: EventQueue<WorldEvent>,
     rng: Rng,
     server: Server,
-    /// How a client reads the server's headers.
+    /// How clients parse the server's headers.
     profile: HintProfile,
     roads: Vec<ClientLane>,
-    /// For requests without a lane.
+    /// The retry budget of requests without a lane.
     budget: Budget,
     slots: Vec<RequestSlot>,
-    /// The permits of the slots, where there are lanes.
+    /// The permits of the slots, if there are lanes.
     permits: Vec<Option<Permit>>,
     /// Free slots.
     free: Vec<u32>,
     /// Hints of replies in flight; most replies have none.
     hints: Vec<Hints>,
-    /// Free places in `hints`.
+    /// Free indexes in `hints`.
     hints_free: Vec<u64>,
     /// Calls in flight.
     in_flight: u32,
-    /// The client whose turn it is in a schedule.
+    /// The client that gets the next request of a schedule.
     turn: u32,
-    /// The current tick and its arrivals.
+    /// The current tick and the arrivals in it.
     peak: (u64, u32),
     counts: WorldCounts,
     curves: Option<Curves>,
     trace: TraceHash,
     events: u64,
+    /// The simulated time, in nanoseconds from the start.
     now: u64,
 }
 
-/// Index of a reply without hints.
+/// The index of a reply without hints.
 const NO_HINTS: u64 = u64::MAX;
 
 impl World {
-    /// Runs it to its end.
+    /// Runs to the end.
     #[must_use]
     pub fn run(&self, seed: u64, curves: bool) -> WorldRun {
         let mut state = WorldState::new(self, seed, curves);
@@ -265,7 +266,7 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// Plans the next request of an open workload.
+    /// Schedules the next request of an open workload.
     fn draw_next(&mut self, client: u32) {
         let now = self.now as f64 / 1e9;
         let at = match &self.world.workload {
@@ -274,7 +275,7 @@ impl<'a> WorldState<'a> {
                 (at < *seconds).then_some(at)
             }
             Workload::Schedule(steps) => {
-                // Poisson arrivals have no memory: at a change of rate, draw anew from there.
+                // Poisson arrivals are memoryless: at a change of rate, draw again from there.
                 let mut from = now;
                 loop {
                     let Some((rate, end)) = Workload::rate_at(steps, from) else { break None };
@@ -313,7 +314,7 @@ impl<'a> WorldState<'a> {
             EventKind::Retry => self.ready(id),
             EventKind::Resend => self.send(id, event.more),
             EventKind::Wake => {
-                // A wake that an earlier one has overtaken has nothing to do any more.
+                // A wake event that was superseded by an earlier one does nothing.
                 if let Some(road) = self.roads.get_mut(id as usize).filter(|r| r.wake == self.now) {
                     road.wake = u64::MAX;
                     self.pump(id);
@@ -336,7 +337,7 @@ impl<'a> WorldState<'a> {
         self.ready(id);
     }
 
-    /// A slot for a request that begins now.
+    /// Allocates a slot for a request that starts now.
     fn slot(&mut self, client: u32) -> u32 {
         let now = self.mono();
         if let Some(road) = self.road_of(client).and_then(|r| self.roads.get_mut(r as usize)) {
@@ -360,7 +361,7 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// A request may go: through its lane, or at once.
+    /// Sends a request through its lane, or immediately if it has none.
     fn ready(&mut self, id: u32) {
         match self.road_of(self.slots[id as usize].client) {
             Some(road) => {
@@ -374,13 +375,13 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// A request is tried at `at`, now or later. Returns when its client stops waiting.
+    /// Starts an attempt at `at`, now or later. Returns the time of its timeout, in nanoseconds.
     fn attempt(&mut self, id: u32, at: u64) -> u64 {
         let at = Mono::from_nanos(at);
         self.slots[id as usize].call.send(&self.world.policy.call, at).min(at + LONG).nanos()
     }
 
-    /// Sends what a lane lets through.
+    /// Sends the requests for which the lane has permits.
     fn pump(&mut self, index: u32) {
         let now = self.mono();
         loop {
@@ -402,7 +403,12 @@ impl<'a> WorldState<'a> {
                     let deadline = self.attempt(id, self.now);
                     self.send(id, deadline);
                 }
-                Admit::Full => return,
+                Admit::Full => {
+                    if let Some(until) = road.lane.full_until(now) {
+                        self.wake(index, until);
+                    }
+                    return;
+                }
                 Admit::Wait(until) => return self.wake(index, until),
                 Admit::Shut(until, _) => {
                     self.park_waiting(index, until);
@@ -421,7 +427,7 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// The lane is shut: requests whose deadline ends before it opens are put aside.
+    /// The lane is shut: parks the requests whose deadline is before it opens.
     fn park_waiting(&mut self, index: u32, until: Mono) {
         let mut ready = mem::take(&mut self.roads[index as usize].ready);
         ready.retain(|&id| {
@@ -494,7 +500,7 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// Reads the headers that will reach the client at `at`. The index of its hints.
+    /// Parses the headers that will reach the client at `at`. Returns the index of the hints.
     fn read_hints(&mut self, at: u64) -> u64 {
         if self.server.headers.is_empty() {
             return NO_HINTS;
@@ -574,7 +580,8 @@ impl<'a> WorldState<'a> {
                 if road_index.is_some() {
                     self.push(at, EventKind::Retry, id);
                 } else {
-                    // Nothing can hold it back: its next attempt is noted while its slot is at hand.
+                    // Nothing can delay it: schedule its next attempt while the slot is in the
+                    // cache.
                     self.counts.early += u64::from(at < asked);
                     let more = self.attempt(id, at);
                     self.queue.push(at, WorldEvent { more, id, status: 0, what: EventKind::Resend });
@@ -594,7 +601,7 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// A request has ended, one way or another.
+    /// A request has ended.
     fn end(&mut self, id: u32) {
         let RequestSlot { offered, client, .. } = self.slots[id as usize];
         self.counts.last = self.counts.last.max(self.now);

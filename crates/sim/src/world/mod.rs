@@ -1,8 +1,7 @@
-//! One general world: a workload, clients with the shipped policy, a network, a server.
+//! A simulated world: a workload, clients with the shipped policy, a network, a server.
 //!
-//! A scenario describes it once and varies it by cases; a case names only what differs. Whatever
-//! the world, the clients are driven by the lanes and calls of the core, exactly as the engine
-//! drives them: what is simulated here is what ships.
+//! A scenario describes the world once; each case lists only the sections that differ. The clients
+//! use the lanes and calls of the core, as the production driver does.
 
 pub mod counters;
 mod event_loop;
@@ -23,8 +22,8 @@ use policy::PolicySpec;
 use server::ServerSpec;
 use workload::Workload;
 
-/// The world section of a scenario, and each of its cases: a section that a case gives replaces
-/// the section of the world as a whole.
+/// The world section of a scenario or of a case. A section of a case replaces the whole section of
+/// the world.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct WorldSpec {
@@ -34,11 +33,11 @@ pub struct WorldSpec {
     pub clients: Option<u32>,
     /// The policy of the clients; the shipped retries alone by default.
     pub client: Option<PolicySpec>,
-    /// One-way delay of the network, in seconds; 0 by default.
+    /// The one-way delay of the network, in seconds; 0 by default.
     pub hop: Option<RandomDuration>,
-    /// The server; answers at once by default.
+    /// The server; by default it answers immediately.
     pub server: Option<ServerSpec>,
-    /// The end of the run, in seconds from the start; by default when all requests have ended.
+    /// The end of the run, in seconds from the start; by default the end of the last request.
     pub seconds: Option<f64>,
     /// The length of a tick in seconds, for `peak` and for weak servers; 0.01 by default.
     pub tick: Option<f64>,
@@ -59,7 +58,7 @@ pub struct CaseSpec {
 }
 
 impl WorldSpec {
-    /// This world with the sections of a case in their places.
+    /// This world with the sections of a case.
     #[must_use]
     pub fn with(&self, case: &WorldSpec) -> WorldSpec {
         WorldSpec {
@@ -74,10 +73,10 @@ impl WorldSpec {
         }
     }
 
-    /// The finished world, or what is wrong with it.
+    /// Builds the world.
     ///
     /// # Errors
-    /// It has no workload, or a number makes no sense.
+    /// When it has no workload, or a number is invalid.
     pub fn world(&self) -> Result<World, WorldError> {
         let workload = self.workload.clone().ok_or(WorldError::new("a world needs a `workload`"))?;
         let server = self.server.clone().unwrap_or_default();
@@ -117,10 +116,10 @@ pub struct WorldCase {
     pub world: World,
 }
 
-/// The worlds of all cases; one called `run` without any.
+/// The worlds of all cases; one called `run` if there are none.
 ///
 /// # Errors
-/// When a case makes no sense.
+/// When a case is invalid.
 pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<WorldCase>, WorldError> {
     if cases.is_empty() {
         return Ok(vec![WorldCase { name: "run".to_owned(), world: base.world()? }]);
@@ -133,7 +132,7 @@ pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<WorldCase>, Wor
     cases.iter().map(world).collect()
 }
 
-/// Runs worlds into the outcome. Every trial of every world has its own generator.
+/// Runs worlds and adds to the outcome. Every trial of every world has its own random generator.
 pub fn run(worlds: &[WorldCase], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
     let mut curves = Vec::new();
     for (index, WorldCase { name, world }) in worlds.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The client's side of a world: the shipped policy, written with the words of the manifest.
+//! The clients of a world: the shipped policy, with the key names of the manifest.
 //!
-//! A section that is left out is off, so that a scenario can study one mechanism alone; an empty
-//! section (`circuit_breaker: {}`) means the shipped defaults. Only `retry_policy` is always on.
+//! A missing section is off, so that a scenario can test one mechanism alone; an empty section
+//! (`circuit_breaker: {}`) has the shipped defaults. Only `retry_policy` is always on.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use tidegate_core::limit::LimitConfig;
 use tidegate_core::retry::{self, Backoff, BudgetConfig, OnEmpty};
 use tidegate_core::time::seconds;
 
-/// The decisions of a client, as the core takes them.
+/// The policy of a client, as configurations of the core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientPolicy {
     /// The classifier of signals.
@@ -27,16 +27,16 @@ pub struct ClientPolicy {
     pub retry_gate: Option<RetryGate>,
 }
 
-/// Who shares a lane.
+/// How clients share lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneSharing {
-    /// All clients.
+    /// All clients share one lane.
     #[default]
     Shared,
-    /// Nobody: one lane per client.
+    /// Each client has its own lane.
     Each,
-    /// There are no lanes: every request is on its own.
+    /// There are no lanes.
     None,
 }
 
@@ -58,21 +58,23 @@ pub struct PolicySpec {
     pub retry_gate: Option<RetryGate>,
 }
 
-/// How a delay is drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The kind of jitter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JitterSpec {
-    /// The whole window.
+    /// None: the whole backoff window.
     None,
-    /// Anything up to it.
+    /// Uniform over the whole window.
     #[default]
     Full,
-    /// At least half of it.
+    /// Between half of the window and all of it.
     Equal,
-    /// Up to three times the last delay.
+    /// Up to three times the previous delay.
     Decorrelated,
-    /// The whole window and a little more.
+    /// The whole window plus a small random amount.
     Additive,
+    /// The whole window, this share of it more or less.
+    Proportional(f64),
 }
 
 /// Attempts and delays.
@@ -89,9 +91,9 @@ pub struct RetrySpec {
     pub max_delay_seconds: f64,
     /// The kind of jitter.
     pub jitter: JitterSpec,
-    /// Least that additive jitter adds, in seconds.
+    /// The minimum that additive jitter adds, in seconds.
     pub jitter_min_seconds: f64,
-    /// Most that additive jitter adds, in seconds.
+    /// The maximum that additive jitter adds, in seconds.
     pub jitter_max_seconds: f64,
     /// The longest time from the first attempt to the end of the last, in seconds.
     pub deadline_seconds: f64,
@@ -103,7 +105,7 @@ pub struct RetrySpec {
     pub throttle_wait: ThrottleWaitSpec,
 }
 
-/// What a throttled record waits for.
+/// What a throttled request waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThrottleWaitSpec {
@@ -133,19 +135,19 @@ impl Default for RetrySpec {
     }
 }
 
-/// Keep away from a service that is down.
+/// The circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BreakerSpec {
     /// Length of the sliding window, in seconds.
     pub window_seconds: f64,
-    /// Opens at this share (0 to 1) of failures.
+    /// The share (0 to 1) of failures at which it opens.
     pub failure_rate: f64,
-    /// Fewest calls in the window that decide.
+    /// The minimum number of calls in the window before the breaker can open.
     pub minimum_calls: u32,
     /// Cooldown after the first opening, in seconds.
     pub cooldown_seconds: f64,
-    /// Calls let through half-open.
+    /// The number of calls allowed while half-open.
     pub probes: u32,
 }
 
@@ -162,13 +164,13 @@ impl Default for BreakerSpec {
     }
 }
 
-/// Bound the retries of a lane.
+/// The retry budget of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BudgetSpec {
-    /// Tokens earned by a call; a retry costs one.
+    /// The number of tokens added per call; a retry costs one.
     pub ratio: f64,
-    /// Tokens earned per second.
+    /// The number of tokens added per second.
     pub floor_per_second: f64,
     /// Size of the budget, in tokens.
     pub size: f64,
@@ -176,14 +178,14 @@ pub struct BudgetSpec {
     pub on_empty: OnEmptySpec,
 }
 
-/// What an empty budget means.
+/// What happens to a retry when the budget is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnEmptySpec {
     /// The retry waits.
     #[default]
     Wait,
-    /// The record is given up.
+    /// The request is given up.
     GiveUp,
 }
 
@@ -199,7 +201,7 @@ impl Default for BudgetSpec {
     }
 }
 
-/// Pace and calls in flight.
+/// Rate limit and calls in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct RateLimitSpec {
@@ -209,7 +211,7 @@ pub struct RateLimitSpec {
     pub burst: Option<f64>,
     /// Most calls in flight.
     pub max_in_flight: u32,
-    /// Whether to learn from refusals and headers.
+    /// Whether to learn the limit from refusals and headers.
     pub learn: bool,
 }
 
@@ -225,9 +227,9 @@ impl Default for RateLimitSpec {
     }
 }
 
-/// A breaker for retries only: first attempts always go out, retries only while the share of
-/// failures in the window is not above the threshold. Not shipped; it is here because the
-/// literature compares with it.
+/// A breaker for retries only: first attempts are always sent, retries only while the share of
+/// failures in the window is not above the threshold. Not shipped; for comparison with the
+/// literature.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct RetryGate {
@@ -238,7 +240,7 @@ pub struct RetryGate {
 }
 
 impl PolicySpec {
-    /// The core's settings.
+    /// The configurations of the core.
     #[must_use]
     pub fn policy(&self) -> ClientPolicy {
         let r = &self.retry_policy;
@@ -251,6 +253,7 @@ impl PolicySpec {
                 min: seconds(r.jitter_min_seconds),
                 max: seconds(r.jitter_max_seconds),
             },
+            JitterSpec::Proportional(share) => retry::Jitter::Proportional { share },
         };
         let backoff =
             Backoff::new(seconds(r.base_delay_seconds), r.factor, seconds(r.max_delay_seconds), jitter);
@@ -322,7 +325,7 @@ impl PolicySpec {
 /// The running state of a [`RetryGate`]: failures and calls in ten slots of the window.
 #[derive(Clone, Debug)]
 pub struct RetryGateState {
-    /// Share of failures above which no retry goes.
+    /// The share (0 to 1) of failures above which nothing is retried.
     threshold: f64,
     /// Length of a slot, in nanoseconds.
     slot_nanos: u64,
@@ -333,7 +336,7 @@ pub struct RetryGateState {
 }
 
 impl RetryGateState {
-    /// A gate that has seen nothing.
+    /// Creates a gate without history.
     #[must_use]
     pub fn new(gate: &RetryGate) -> RetryGateState {
         let slot_nanos = (gate.window_seconds * 1e8).max(1.0) as u64;
@@ -351,7 +354,7 @@ impl RetryGateState {
         self.tick = tick;
     }
 
-    /// A call came back.
+    /// Records the result of a call.
     pub fn note(&mut self, failed: bool, now: u64) {
         self.pass(now);
         let slot = &mut self.slots[(self.tick % 10) as usize];
@@ -359,7 +362,7 @@ impl RetryGateState {
         slot.1 += 1;
     }
 
-    /// May a retry go out?
+    /// Whether a retry may be sent.
     pub fn open(&mut self, now: u64) -> bool {
         self.pass(now);
         let (failed, calls) = self.slots.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
@@ -367,7 +370,7 @@ impl RetryGateState {
     }
 }
 
-/// Longest wait in a world: a century, and safe to add to.
+/// The maximum wait in a world: a century, which cannot overflow when it is added to a time.
 pub(crate) const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The server's side of a world, composed of layers that a call passes in order:
+//! The server of a world, with layers that a call passes in order:
 //! outage → throttle → random fault → service.
 //!
-//! What it tells, it tells as the text of headers in one of the dialects; the client's side reads
-//! that text with the parser that ships.
+//! It announces limits and waits as header text in one of the dialects, and the client parses this
+//! text with the production parser.
 //!
-//! A service slows down with the calls it serves at once, which is all that a retry storm needs
-//! to feed itself. After an outage it can be weak for a while: too many arrivals in one tick and
-//! it falls over again, which is what makes a herd dangerous.
+//! A service becomes slower with the number of concurrent calls, which is enough to sustain a retry
+//! storm. After an outage it can be weak for a while: too many arrivals in one tick cause another
+//! outage. This models the danger of many clients that return at the same time.
 
 use core::time::Duration;
 
@@ -16,22 +16,25 @@ use tidegate_core::{Chance, Rng, Wall};
 use super::limit::ServerLimitSpec;
 use crate::dialect::Dialect;
 use crate::distribution::Normal;
+use crate::drain::RefusalForm;
 use crate::server::Throttle;
 use crate::server::headers::{Headers, write_quota, write_wait};
 
-/// The server section of a scenario. Left out means: answers every call at once.
+/// The server section of a scenario. Without it, every call is answered immediately.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerSpec {
     /// Service time of a call.
     pub service: ServiceTime,
-    /// The rate or concurrency limit; none by default. Calls beyond it are answered 429 at once.
+    /// The rate or concurrency limit; none by default.
     pub limit: Option<ServerLimitSpec>,
+    /// How calls beyond the limit are refused; 429 at once by default.
+    pub refusal: RefusalForm,
     /// The dialect of its rate-limit headers; none by default.
     pub headers: Dialect,
     /// Whether a refusal carries Retry-After beside the quota; yes by default.
     pub retry_after: bool,
-    /// The offset of its clock against the clients', in seconds; for dialects that send dates.
+    /// The time by which its clock is ahead of the clients', in seconds; for dialects with dates.
     pub clock_ahead_seconds: f64,
     /// The share (0 to 1) of calls that fail with 503, drawn independently.
     pub fault_rate: f64,
@@ -44,6 +47,7 @@ impl Default for ServerSpec {
         ServerSpec {
             service: ServiceTime::default(),
             limit: None,
+            refusal: RefusalForm::default(),
             headers: Dialect::None,
             retry_after: true,
             clock_ahead_seconds: 0.0,
@@ -53,8 +57,8 @@ impl Default for ServerSpec {
     }
 }
 
-/// How long a call takes: `(base + per_in_flight · calls being served) · (1 + spread · z)`, z
-/// standard normal, not below zero.
+/// The service time of a call: `(base + per_in_flight · calls being served) · (1 + spread · z)` with z
+/// standard normal, at least zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServiceTime {
@@ -68,7 +72,7 @@ pub struct ServiceTime {
     pub abandons: bool,
 }
 
-/// A time during which every call is answered 503 at once.
+/// A time during which every call is immediately answered 503.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerOutage {
@@ -101,30 +105,30 @@ pub struct ServerAnswer {
     pub service: u64,
 }
 
-/// A server at work.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub struct Server {
     spec: ServerSpec,
     normal: Normal,
     throttle: Option<Throttle>,
-    /// Length of a tick, in nanoseconds.
+    /// The length of a tick, in nanoseconds.
     tick: u64,
-    /// Calls being served.
+    /// The number of calls being served.
     pub in_flight: u32,
-    /// Down until this time, in nanoseconds, whatever the outages of the scenario.
+    /// The end of the current or last outage, in nanoseconds.
     down_until: u64,
-    /// Recovering until this time, in nanoseconds.
+    /// The end of the recovery, in nanoseconds.
     weak_until: u64,
     recovery: Option<Recovery>,
     /// The current tick and its arrivals.
     arrivals: (u64, u32),
     /// The headers of the last answer.
     pub headers: Headers,
-    /// Outages caused by too many arrivals during a recovery.
+    /// The number of outages caused by too many arrivals during a recovery.
     pub relapses: u32,
 }
 
-/// The date at a time of the simulation, which begins on Sunday, 15 November 2026, 05:00 GMT.
+/// The date at a simulated time; the simulation starts on Sunday, 15 November 2026, 05:00 GMT.
 #[must_use]
 pub fn wall(now: u64) -> Wall {
     const START_MS: i64 = 1_794_718_800_000;
@@ -132,7 +136,7 @@ pub fn wall(now: u64) -> Wall {
 }
 
 impl ServerSpec {
-    /// What is wrong with it, if anything.
+    /// The reason why it is invalid, if it is.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         let s = &self.service;
@@ -149,12 +153,12 @@ impl ServerSpec {
         if !self.retry_after && !self.headers.tells_quota() {
             return Some("`retry_after: false` leaves nothing to tell: give `headers` that tell a quota");
         }
-        self.limit.as_ref().and_then(ServerLimitSpec::flaw)
+        self.limit.as_ref().and_then(ServerLimitSpec::flaw).or_else(|| self.refusal.flaw())
     }
 }
 
 impl Server {
-    /// A server at rest; `tick` is the world's, in nanoseconds.
+    /// Creates an idle server; `tick` is that of the world, in nanoseconds.
     #[must_use]
     pub fn new(spec: &ServerSpec, tick: u64) -> Server {
         Server {
@@ -172,13 +176,13 @@ impl Server {
         }
     }
 
-    /// Whether it stops working for a caller that went away.
+    /// Whether it stops serving a call whose client has disconnected.
     #[must_use]
     pub const fn abandons(&self) -> bool {
         self.spec.service.abandons
     }
 
-    /// A call arrives. What the answer tells is in `headers` afterwards.
+    /// Answers a call that arrives. Afterwards `headers` contains the headers of the answer.
     pub fn arrive(&mut self, now: u64, chance: &mut Rng) -> ServerAnswer {
         let tells = self.spec.headers != Dialect::None;
         if tells {
@@ -191,7 +195,7 @@ impl Server {
             }
             return ServerAnswer { status: 503, service: 0 };
         }
-        let service = self.service(chance);
+        let mut service = self.service(chance);
         if let Some(throttle) = &mut self.throttle {
             let answer = throttle.offer(now, service);
             if tells {
@@ -199,8 +203,10 @@ impl Server {
                 write_quota(self.spec.headers, &answer, wait, self.wall(now), &mut self.headers);
             }
             if !answer.accepted {
-                return ServerAnswer { status: 429, service: 0 };
+                let held = (self.spec.refusal.after_seconds * 1e9) as u64;
+                return ServerAnswer { status: self.spec.refusal.status, service: held };
             }
+            service += answer.delay;
         }
         if self.spec.fault_rate > 0.0 && chance.unit() < self.spec.fault_rate {
             return ServerAnswer { status: 503, service };
@@ -270,7 +276,7 @@ mod tests {
         assert_eq!([status(2 * SECOND), status(2 * SECOND), status(2 * SECOND)], [200, 200, 503]);
         assert_eq!(status(5 * SECOND - 1), 503);
         assert_eq!(status(5 * SECOND), 200);
-        // Strong again ten seconds after the relapse.
+        // Recovered ten seconds after the relapse.
         assert!((0..100).all(|_| status(15 * SECOND) == 200));
         assert_eq!(server.relapses, 1);
     }

@@ -1,4 +1,4 @@
-//! Typical servers, for a policy that comes without a scenario: what would this manifest do?
+//! Typical servers, for simulating the policy of a manifest without a scenario.
 
 use super::WorldCase;
 use super::event_loop::World;
@@ -9,11 +9,11 @@ use crate::dialect::Dialect;
 use crate::distribution::RandomDuration;
 use crate::world::limit::ServerLimitSpec;
 
-/// Requests of each world.
+/// The number of requests in each world.
 const REQUESTS: u64 = 2_000;
 
-/// The policy draining two thousand records through one lane against each of the usual servers:
-/// steady, throttled (10 a second, burst 10) without and with RateLimit headers, down for a minute,
+/// The policy draining 2,000 requests through one lane against each of the typical servers: steady,
+/// throttled (10 calls per second, burst 10) without and with RateLimit headers, down for a minute,
 /// flaky (20 % of calls fail).
 #[must_use]
 pub fn worlds(policy: &ClientPolicy) -> Vec<WorldCase> {
@@ -51,7 +51,7 @@ pub fn worlds(policy: &ClientPolicy) -> Vec<WorldCase> {
     servers.into_iter().map(world).collect()
 }
 
-/// The metrics that answer the question.
+/// The metrics to show.
 pub const SHOW: [&str; 8] =
     ["success", "done", "dead", "parked", "calls", "throttled_share", "time", "wait_max"];
 

@@ -1,26 +1,26 @@
-//! The workload: where the requests of a world come from.
+//! The workload: the arrival times of the requests of a world.
 
 use serde::Deserialize;
 
 use crate::distribution::RandomDuration;
 
-/// Where requests come from.
+/// The arrival times of requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Workload {
-    /// So many requests, all there at the start.
+    /// All requests at the start.
     Drain {
         /// The number of requests of all clients.
         requests: u64,
     },
-    /// Every client draws requests independently of how they fare.
+    /// Every client sends requests at random times, independent of their outcome.
     Poisson {
         /// Requests per second and client.
         rate: f64,
         /// Length of the workload, in seconds.
         seconds: f64,
     },
-    /// Every client makes its next request some time after the last one ended.
+    /// Every client sends its next request some time after the last one ended.
     Closed {
         /// Think time between two requests, in seconds.
         think: RandomDuration,
@@ -42,7 +42,7 @@ pub struct RateStep {
 }
 
 impl Workload {
-    /// What is wrong with it, if anything.
+    /// The reason why it is invalid, if it is.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         let good = |rate: f64, seconds: f64| rate > 0.0 && rate <= 1e9 && (0.0..=1e9).contains(&seconds);
@@ -55,7 +55,8 @@ impl Workload {
         (!ok).then_some("a workload needs requests, or a rate above 0 for 0 to 1e9 seconds")
     }
 
-    /// The rate of a schedule at a time and when it changes next, in seconds.
+    /// The rate of a schedule at a time, in calls per second, and the time of its next change, in
+    /// seconds.
     #[must_use]
     pub fn rate_at(steps: &[RateStep], now: f64) -> Option<(f64, f64)> {
         let mut end = 0.0;

@@ -1,4 +1,4 @@
-//! Which audit is meant, and what verifies it.
+//! Finds the audit log that is meant, and the keys and copies to verify it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, StateDir};
 use super::{CommandFailure, Verify, failure, usage};
 use crate::verb::plan;
 
-/// Which audit.
+/// Selects an audit log.
 #[derive(clap::Args)]
 pub(super) struct AuditSource {
     /// Manifest whose runs were audited
@@ -28,7 +28,7 @@ pub(super) struct AuditSource {
     store: Option<String>,
 }
 
-/// An audit, wherever it is.
+/// An audit log: of a run or of a dead-letter store.
 pub(super) enum Log {
     Run { name: String, book: Box<AuditLog>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
     Letters { name: String, store: Box<LetterStore> },
@@ -83,7 +83,7 @@ fn keys(path: &Path) -> Result<Vec<PublicKey>, CommandFailure> {
     PublicKey::all_from_text(&text).map_err(|e| at(&e))
 }
 
-/// The audit of the runs whose state is in this directory.
+/// The audit log of the runs in a state directory.
 fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, CommandFailure> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let book = AuditLog::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
@@ -119,13 +119,13 @@ pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, CommandFailu
     let copies = manifest.pipeline.audit.copy.as_ref().map(|path| plan::folder(file).join(path));
     let mut log = of_run(state, &dir, copies)?;
     if let (Log::Run { own, .. }, Some(key)) = (&mut log, &manifest.pipeline.audit.key) {
-        // Whoever verifies need not have the secret.
+        // Verification does not require the secret key.
         *own = signer(key).ok().map(|signer| signer.public());
     }
     Ok(log)
 }
 
-/// The key that a manifest names.
+/// The signing key that a manifest names.
 pub(super) fn signer(key: &str) -> Result<Signer, CommandFailure> {
     let from = key.parse::<SecretRef>().map_err(failure)?;
     Signer::from_text(from.fetch().map_err(failure)?.reveal()).map_err(failure)

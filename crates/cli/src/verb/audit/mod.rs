@@ -1,4 +1,4 @@
-//! `tidegate audit`: what was decided, and whether the list is what it was.
+//! `tidegate audit`: shows and verifies audit logs.
 
 mod log;
 
@@ -75,7 +75,7 @@ struct Show {
     /// Maximum number of entries, the latest
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
     format: AuditFormat,
 }
@@ -94,7 +94,7 @@ struct Verify {
     /// File with copies of the checkpoints
     #[arg(long, value_name = "FILE")]
     copies: Option<PathBuf>,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
     format: AuditFormat,
 }
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-/// An entry for machines; also `dlq audit` and `dlq show`.
+/// An audit entry as JSON; also used by `dlq audit` and `dlq show`.
 pub(crate) fn entry(log: Option<&str>, e: &AuditEntry) -> Value {
     let detail: Value = serde_json::from_str(&e.detail).unwrap_or_default();
     let mut value = json!({

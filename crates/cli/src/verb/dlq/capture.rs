@@ -1,19 +1,20 @@
-//! `dlq capture`: features that fail the gates become letters, the others go into a file.
+//! `dlq capture`: stores features that fail the gates as letters and writes the others to a file.
 //!
-//! The smallest pipeline: a file in, a file out. It shows what `fix` and `replay` do without a
-//! manifest, and brings records that other programs rejected under the same roof.
+//! The smallest pipeline: a file in, a file out. It makes `fix` and `replay` usable without a
+//! manifest, and imports records that other programs rejected.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 use tidegate_core::Code;
-use tidegate_core::key::{KeyValue as Key, key};
 use tidegate_core::letter::FailureClass;
 use tidegate_geo::Crs;
 use tidegate_geo::validity::{Reason, first_flaw};
 use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
-use tidegate_ledger::letter::{Failure, Letter, LetterSource, Letters, Payload, Put, Versions, flood};
+use tidegate_ledger::letter::{
+    Failure, Letter, LetterSource, Letters, Payload, Put, RecordKeys, Versions, flood,
+};
 
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::execute::counted;
@@ -43,7 +44,7 @@ pub(super) struct Args {
     retention: u32,
 }
 
-/// Why a feature does not pass.
+/// The code and message if a feature fails the gates.
 fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> {
     if feature.geometry().is_none() {
         return Some((Code::INVALID_GEOMETRY, "the feature has no geometry".into()));
@@ -97,8 +98,10 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let letters = Letters::open(&desk.place)?;
     letters.warning().into_iter().for_each(out::say);
     let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let mut keys = RecordKeys::default();
     for (n, record) in records.iter().enumerate() {
-        let (letter, failed) = letter(args, &pipeline, &absolute(&args.file), n, record, desk.now_ms);
+        let (letter, failed) =
+            letter(args, &pipeline, &absolute(&args.file), (n, record, &mut keys), desk.now_ms);
         if failed { bad.push(letter) } else { good.push(letter) }
     }
     if let Some(incident) = flood(&bad, records.len() as u64, &Default::default()) {
@@ -111,7 +114,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     }
     let spec = json!({ "kind": "features", "output": output.display().to_string() }).to_string();
     desk.store.pipeline_set(&pipeline, &spec)?;
-    // The letters are durable before the output says that the rest is done.
+    // The letters must be durable before the output is written.
     let puts = letters.put(&bad).wait()?;
     letters.close();
     let new = puts.iter().filter(|put| matches!(put, Put::New(_))).count() as u64;
@@ -134,7 +137,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     Ok(if bad.is_empty() { Exit::Done } else { Exit::DeadLetters })
 }
 
-/// The features of a collection, or of lines; each as its own text.
+/// The features of a collection or of lines, each as text.
 fn records(text: &str) -> Result<Vec<String>, String> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.len() > 1 && lines.iter().all(|line| line.starts_with('{') && line.ends_with('}')) {
@@ -147,13 +150,12 @@ fn records(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// The record as a letter, and whether it is one.
+/// The feature as a letter, and whether it failed the gates.
 fn letter(
     args: &Args,
     pipeline: &str,
     file: &std::path::Path,
-    n: usize,
-    record: &str,
+    (n, record, keys): (usize, &str, &mut RecordKeys),
     now_ms: i64,
 ) -> (Letter, bool) {
     let feature = FeaturePayload::parse(record.as_bytes());
@@ -170,7 +172,10 @@ fn letter(
         pipeline: pipeline.to_owned(),
         stage: "gate".into(),
         task: position.clone(),
-        idempotency_key: key(pipeline, &[("n", Key::Int(n as i128)), ("record", Key::Text(record))], None),
+        idempotency_key: match &feature {
+            Ok(feature) => keys.of_feature(pipeline, feature, n as u64),
+            Err(_) => keys.of_bytes(pipeline, record.as_bytes(), n as u64),
+        },
         effect_key: format!("{pipeline}#{}", id.unwrap_or_else(|| n.to_string())),
         content_type: "application/geo+json".into(),
         payload: Payload { received: record.as_bytes().to_vec(), current: None },

@@ -1,4 +1,4 @@
-//! The filter as options, the same for every verb.
+//! The filter options that all `dlq` commands share.
 
 use tidegate_core::Code;
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
@@ -56,7 +56,7 @@ pub(super) struct FilterArgs {
     generation: Option<(u32, u32)>,
 }
 
-/// West, south, east, north.
+/// Parses a bounding box: west, south, east, north.
 pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
     let numbers: Vec<f64> = text.split(',').filter_map(|n| n.trim().parse().ok()).collect();
     match <[f64; 4]>::try_from(numbers) {
@@ -74,7 +74,7 @@ fn generation(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// A date, or so long ago, in milliseconds since 1970.
+/// Parses a date or an age; returns milliseconds since 1970.
 pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
     if let Some(ago) = duration::parse(text) {
         return Ok(now_ms - ago.as_millis() as i64);
@@ -124,7 +124,7 @@ impl FilterArgs {
         })
     }
 
-    /// A filter for an act: an empty one is refused unless all was asked for.
+    /// The filter of a command that changes letters: an empty one is refused without --all.
     pub(super) fn bounded(
         &self,
         desk: &mut OpenLetterStore,

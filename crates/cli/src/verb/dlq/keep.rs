@@ -187,7 +187,7 @@ fn report_purge(desk: &OpenLetterStore, purged: u64, held: u64, dry_run: bool) -
 
 type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
-/// Select every letter of a filter, in pages.
+/// Reads every letter that matches a filter, in pages.
 fn each(
     desk: &mut OpenLetterStore,
     filter: &LetterFilter,
@@ -203,7 +203,7 @@ fn each(
     }
 }
 
-/// Changes every letter of a filter; how many were changed.
+/// Changes every letter that matches a filter; returns their number.
 fn amend(
     desk: &mut OpenLetterStore,
     filter: &LetterFilter,

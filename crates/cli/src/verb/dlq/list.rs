@@ -1,4 +1,4 @@
-//! `dlq ls`, `dlq stats`, `dlq export`: what is there.
+//! `dlq ls`, `dlq stats`, `dlq export`: list, count and export letters.
 
 use std::path::PathBuf;
 
@@ -73,12 +73,12 @@ pub(super) struct Export {
     output: PathBuf,
 }
 
-/// A tenth of a degree is about ten kilometres.
+/// Rounds to a tenth of a degree, about ten kilometres.
 pub(super) fn coarse(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
-/// A message whose fractions have one digit: what is coarse in its own column is coarse in words too.
+/// Truncates the numbers in a message to one decimal, so that it does not reveal coordinates.
 pub(in crate::verb) fn blur(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut whole, mut digits) = (false, None);
@@ -99,7 +99,7 @@ pub(in crate::verb) fn blur(text: &str) -> String {
     out
 }
 
-/// The letter as JSON, its place coarse unless it may be seen.
+/// The letter as JSON; coordinates are rounded unless `exact`.
 pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
     let mut letter = letter.clone();
     let fingerprint = letter.fingerprint().to_string();

@@ -1,7 +1,7 @@
-//! `dlq map`: the letters on one page that needs nothing else.
+//! `dlq map`: the letters on a map, as one self-contained page.
 //!
-//! The page's script only ever writes text, never markup, and the content policy allows nothing
-//! from outside: a message from a hostile service stays a message.
+//! The script of the page only inserts text, never markup, and the content security policy blocks
+//! everything external. So a message from a hostile service cannot inject code.
 
 use std::path::PathBuf;
 
@@ -49,20 +49,21 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     Ok(Exit::Done)
 }
 
-/// Letters on a map, perhaps of several stores.
+/// The letters to draw, possibly of several stores.
 pub(in crate::verb) struct Drawing {
     letters: Vec<Value>,
+    /// The number of matching letters, drawn or not.
     all: u64,
     exact: bool,
 }
 
 impl Drawing {
-    /// Nothing yet.
+    /// An empty map.
     pub(in crate::verb) fn new(exact: bool) -> Drawing {
         Drawing { letters: Vec::new(), all: 0, exact }
     }
 
-    /// Adds letters of a store, the newest.
+    /// Adds the newest letters of a store.
     pub(in crate::verb) fn add(
         &mut self,
         store: &mut LetterStore,
@@ -75,7 +76,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// How many there are, in words.
+    /// A sentence with the number of letters.
     fn told(&self) -> String {
         format!(
             "{} of {} letters, {}",
@@ -85,13 +86,13 @@ impl Drawing {
         )
     }
 
-    /// The page. One that is served has a number that its style and its script must know.
+    /// Renders the page. A served page has a nonce for its style and script.
     pub(in crate::verb) fn page(&self, now_ms: i64, served: Option<&str>) -> String {
         html(&self.letters, self.exact, &self.told(), &rfc3339(now_ms), served)
     }
 }
 
-/// What the page may do: run its own style and script, which know the number.
+/// The content security policy: only style and script with this nonce.
 pub(in crate::verb) fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; style-src 'nonce-{nonce}' 'unsafe-hashes'; script-src 'nonce-{nonce}'; \
@@ -103,7 +104,7 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     let s = letter.spatial.as_ref();
     let middle = s.and_then(|s| match (&s.defect, s.bbox) {
         (Some(defect), _) => Some((defect.lon, defect.lat)),
-        // Of what reaches beyond the earth, the part that is on it.
+        // Of a box that exceeds the range of degrees, the middle of the part within it.
         (None, Some([w, s, e, n])) if w <= 180.0 && e >= -180.0 && s <= 90.0 && n >= -90.0 => {
             Some((f64::midpoint(w.max(-180.0), e.min(180.0)), f64::midpoint(s.max(-90.0), n.min(90.0))))
         }
@@ -123,7 +124,7 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     })
 }
 
-/// Around the letters, twice as wide as high.
+/// The view around the letters, twice as wide as high.
 fn view(letters: &[Value]) -> [f64; 4] {
     let all = letters.iter().filter_map(|l| Some((l["lon"].as_f64()?, l["lat"].as_f64()?)));
     let (mut w, mut n, mut e, mut s) = (f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);
@@ -142,7 +143,7 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&
     let nonce = served.unwrap_or("page");
     let home = if served.is_some() { "<a href=\"/\">overview</a>" } else { "" };
     let data = json!({ "letters": letters, "view": view(letters), "exact": exact }).to_string();
-    // Inside of a script element only `<` could end it.
+    // Only `<` could close the script element.
     let data = data.replace('<', "\\u003c");
     let options: String = ["fingerprint", "code", "class", "state", "pipeline", "stage", "service", "crs"]
         .map(|name| format!("<option>{name}</option>"))

@@ -1,4 +1,4 @@
-//! `dlq fix` and `dlq edit`: repairs by rule and by hand.
+//! `dlq fix` and `dlq edit`: repair letters by rule or manually.
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ pub(super) struct Edit {
     from: Option<PathBuf>,
 }
 
-/// The rules, and the pipeline that they are of, if it is one.
+/// The rules, and the pipeline if they are from a manifest.
 fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
     if let Some(path) = &args.rules {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -188,7 +188,7 @@ pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     Ok(Exit::Done)
 }
 
-/// Lets a person change bytes in their editor.
+/// Opens bytes in the user's editor and returns the result.
 fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
     if !std::io::stdin().is_terminal() {
         return Err(usage("no terminal for an editor; pass --from FILE"));
@@ -205,7 +205,7 @@ fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
     let program = words.next().unwrap_or("vi");
     let status = std::process::Command::new(program).args(words).arg(&path).status();
     let edited = std::fs::read(&path);
-    // The payload must not stay in a temporary file.
+    // Do not leave the payload in a temporary file.
     let _ = std::fs::remove_file(&path);
     match status {
         Ok(status) if status.success() => Ok(edited?),

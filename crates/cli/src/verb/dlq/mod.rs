@@ -1,6 +1,7 @@
-//! `tidegate dlq`: dead letters, from first look to tombstone.
+//! `tidegate dlq`: inspects, repairs, replays, archives and purges dead letters.
 //!
-//! One file per group of verbs. Every command that opens the store first lets the retention run.
+//! One file per group of commands. Every command that opens the store first purges letters whose
+//! retention has ended.
 
 mod capture;
 pub(super) mod filter;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     how: LetterStoreArgs,
 }
 
-/// Where and how.
+/// Options for the store and the output.
 #[derive(clap::Args)]
 struct LetterStoreArgs {
     /// Dead letter store: a file, or postgres://user@host/db?schema=NAME
@@ -97,12 +98,13 @@ enum Command {
 
 type Done = Result<Exit, CommandFailure>;
 
-/// An open store and what goes with it.
+/// An open store with its keys and output format.
 struct OpenLetterStore {
     place: LetterStoreLocation,
     store: LetterStore,
     keys: Keyring,
     format: LetterFormat,
+    /// The time of the command, in milliseconds since 1970.
     now_ms: i64,
 }
 
@@ -134,7 +136,7 @@ impl OpenLetterStore {
         Ok(OpenLetterStore { place, store, keys, format: how.format, now_ms })
     }
 
-    /// The letter that a person means by an id or the end of one.
+    /// The letter with this id or id suffix.
     fn id(&mut self, text: &str) -> Result<LetterId, CommandFailure> {
         if let Ok(id) = text.parse() {
             return Ok(id);

@@ -1,4 +1,4 @@
-//! `dlq replay`: run letters again, each once.
+//! `dlq replay`: replays letters, each once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             let spec = json!({ "rate": args.rate, "max_generation": args.max_generation }).to_string();
             let mut plans = Vec::new();
             for (pipeline, _) in by {
-                // Before anything is taken: can it be done at all?
+                // Check that a replay is possible before leasing letters.
                 preflight(args, desk, &pipeline)?;
                 plans.push(desk.store.plan(&pipeline, &filter, args.max_generation, &spec, desk.now_ms)?);
             }
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         }
     };
     let rate = args.rate.as_deref().map(calls::rate).transpose().map_err(usage)?;
-    // A batch holds what may go at once.
+    // A batch is at most one second's worth at the given rate.
     let batch = rate.map_or(args.batch, |rate| args.batch.min(rate.ceil().clamp(1.0, 1e4) as u32));
     let stop = Arc::new(AtomicBool::new(false));
     listen(Arc::clone(&stop))?;
@@ -123,7 +123,8 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let mut told = Vec::new();
     for plan in plans {
         let mut runner = preflight(args, desk, &plan.pipeline)?;
-        // On one machine whoever leased it before us is dead if a person resumes; a fleet waits.
+        // With SQLite a resumed replay may take over leases, because their holder was on this
+        // machine and has ended. With PostgreSQL it waits until they expire.
         let takeover = args.resume.is_some() && desk.store.dialect() == SqlDialect::Sqlite;
         let pace = Pace { batch, verify: args.verify, takeover, ..Pace::default() };
         let number = plan.plan;
@@ -153,7 +154,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     summary(desk, &told)
 }
 
-/// Waits until then, or until told to stop.
+/// Sleeps until then, or until told to stop.
 fn wait(until: Instant, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let left = until.saturating_duration_since(Instant::now());
@@ -193,7 +194,7 @@ fn summary(desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
     })
 }
 
-/// Whether a pipeline can be run again now. Spends nothing.
+/// Checks whether a pipeline can be replayed now. Sends no calls.
 fn preflight(
     args: &Args,
     desk: &mut OpenLetterStore,
@@ -217,7 +218,7 @@ fn preflight(
     Ok(runner)
 }
 
-/// Ctrl-C stops behind the batch.
+/// On Ctrl-C, stops after the current batch.
 fn listen(stop: Arc<AtomicBool>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("interrupts".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! How letters of each kind of pipeline are run again.
+//! Selects how the letters of a pipeline are replayed.
 
 use serde_json::Value;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
@@ -6,7 +6,7 @@ use tidegate_pipeline::run::{ManifestReplay, letters};
 
 use crate::verb::calls;
 
-/// Who runs a pipeline again, by what was kept when it ran.
+/// The replay of a pipeline, from the specification stored when it ran.
 pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, String> {
     let spec: Value = serde_json::from_str(spec).map_err(|e| e.to_string())?;
     match spec["kind"].as_str() {

@@ -1,4 +1,4 @@
-//! `dlq show`: the story of one letter. `dlq audit`: what was done to all.
+//! `dlq show`: all details of one letter. `dlq audit`: the audit log of the store.
 
 use std::fmt::Write;
 

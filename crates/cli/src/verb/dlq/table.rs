@@ -1,8 +1,8 @@
-//! Columns for people.
+//! Tables for a terminal.
 
 use std::io::IsTerminal;
 
-/// Rows as aligned columns; the last takes what is left of the line on a terminal.
+/// Rows as aligned columns; the last column is cut to the width of the terminal.
 pub(in crate::verb) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = head.len();
     let clean =
@@ -44,13 +44,13 @@ pub(in crate::verb) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize
     out
 }
 
-/// How wide a line is, if somebody looks at it.
+/// The width of a line in characters: `COLUMNS`, else 140 on a terminal.
 fn line_width() -> Option<usize> {
     let set = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok()).filter(|n| *n >= 40);
     if std::io::stdout().is_terminal() { Some(set.unwrap_or(140)) } else { set }
 }
 
-/// So long ago, in one unit.
+/// The time since then, in one unit.
 pub(in crate::verb) fn ago(then_ms: i64, now_ms: i64) -> String {
     let s = (now_ms - then_ms).max(0) / 1000;
     match s {

@@ -1,11 +1,12 @@
-//! `tidegate fetch`: a remote layer or file into a local one, whole or loudly not.
+//! `tidegate fetch`: downloads a remote layer or file completely, or fails with a reason.
 //!
-//! A preset over `run`: the options become a manifest, which is executed like any other.
+//! A preset of `run`: the options become a manifest, which is executed like any other.
 
 mod preset;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use tidegate_client::secret::SecretRef;
@@ -19,6 +20,7 @@ use super::calls::{CallArgs, Reach};
 use super::plan;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
+use crate::layer::FormatArg;
 use crate::observe;
 use crate::out::{self, OutputFormat};
 
@@ -46,7 +48,7 @@ differs from the declared one; 2 invalid options; 4 some features were rejected,
 they are; 75 the service is down or asked to wait, or the same fetch is active: try again with --resume.")]
 #[command(
     mut_arg("attempts", |a| a.help("Maximum attempts per page; throttled calls and outages do not count")),
-    mut_arg("deadline", |a| a.help("Deadline for one page, from its first attempt").default_value("10m")),
+    mut_arg("deadline", |a| a.help("Deadline for one page, from its first attempt; stop with exit code 75 if the service asks to wait, or fails, for longer [default: 10m, without that stop]")),
     mut_arg("allow_private", |a| a.help("Allow host names, links and redirects to resolve to private and loopback addresses")),
     mut_arg("allow_host", |a| a.help("Additional host that links and redirects may lead to")),
 )]
@@ -63,6 +65,10 @@ pub(crate) struct Args {
     /// Layer or collection; several STAC collections separated by commas [default: the only one]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
+
+    /// Format of a remote file [default: decided by its extension, else by the Content-Type]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    input_format: Option<FormatArg>,
 
     /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .fgb, .csv
     #[arg(short, long, value_name = "FILE")]
@@ -185,6 +191,9 @@ enum PageEncodingArg {
     Geojson,
     Gml,
 }
+
+/// The time for one page, unless told otherwise.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
     text.parse().map_err(|problem: tidegate_geo::Problem| problem.message)

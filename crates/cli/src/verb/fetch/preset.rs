@@ -1,4 +1,4 @@
-//! From options to the manifest that they mean.
+//! Builds the manifest from the options.
 
 use std::path::Path;
 
@@ -8,23 +8,23 @@ use tidegate_geo::format::Format;
 use tidegate_pipeline::preset::{self, CallOptions, to_yaml};
 use tidegate_pipeline::source::{ServiceKind, file};
 
-use super::{Args, PageEncodingArg, PagingArg};
+use super::{Args, DEADLINE, PageEncodingArg, PagingArg};
 
-/// The only service.
+/// The name of the only service in the manifest.
 const SERVICE: &str = "source";
 
-/// Where it comes from.
+/// The source, as detected from the options.
 struct From {
     source: Map<String, Value>,
     service: Option<Map<String, Value>>,
-    /// How the service speaks.
+    /// The profile of the service.
     profile: Profile,
 }
 
-/// The manifest, as text.
+/// The manifest as YAML.
 ///
 /// # Errors
-/// Why there is none, in a sentence.
+/// The reason why the options are invalid.
 pub(super) fn manifest(args: &Args) -> Result<String, String> {
     let output = output(&args.output)?;
     let From { mut source, service, profile } = match args.url.scheme() {
@@ -34,7 +34,7 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
     };
     let calls = &args.calls;
     let id = id(args, &source, service.as_ref())?;
-    source.insert("patience_seconds".into(), calls.patience.as_secs_f64().into());
+    source.insert("patience_seconds".into(), calls.patience().as_secs_f64().into());
     if args.tolerate != "0" {
         let number = args.tolerate.parse::<u32>().map(Value::from);
         source.insert("tolerate".into(), number.unwrap_or_else(|_| args.tolerate.clone().into()));
@@ -46,14 +46,14 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
     if let Some(service) = service {
         sections.push(("services", json!({ SERVICE: service })));
     }
-    // These formats hold longitude and latitude.
+    // These formats require longitude and latitude.
     if matches!(
         Format::of_path(&args.output),
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
     ) {
         sections.push(("steps", json!([{ "reproject": "EPSG:4326" }])));
     }
-    // A copy: what is there is written, and an invalid geometry is only told of.
+    // A download writes every feature: invalid geometries are only reported.
     let tolerance = json!({
         "max_null_rate": 1.0, "halt_on_geometry_invalid": false, "precision_decimal_threshold": 0,
     });
@@ -68,7 +68,7 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
     let calls = CallOptions {
         attempts: calls.attempts,
         timeout: calls.timeout.unwrap_or(profile.timeout()),
-        deadline: calls.deadline,
+        deadline: calls.deadline.unwrap_or(DEADLINE),
         in_flight_max: None,
     };
     sections.extend(calls.sections());
@@ -77,7 +77,7 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
     Ok(to_yaml(&json!({ "pipeline": pipeline })))
 }
 
-/// The output, if it can be written at all.
+/// Checks that the output can be written.
 fn output(path: &Path) -> Result<&str, String> {
     let name = path.display();
     match Format::of_path(path) {
@@ -96,8 +96,8 @@ fn output(path: &Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| format!("{name}: the file name is not valid UTF-8"))
 }
 
-/// A name of its own for each source and output, still telling: another fetch must not go on with
-/// what this one keeps.
+/// A readable pipeline name that is unique per source and output, so that another download does not
+/// continue this one.
 fn id(
     args: &Args,
     source: &Map<String, Value>,
@@ -116,6 +116,8 @@ fn id(
 fn remote(args: &Args) -> Result<From, String> {
     let name = match &args.profile {
         Some(name) => name.as_str(),
+        // Only a file has a format to be named.
+        None if args.input_format.is_some() => ServiceKind::File.name(),
         None => ServiceKind::of_url(&args.url)
             .ok_or_else(|| {
                 format!(
@@ -138,14 +140,18 @@ fn remote(args: &Args) -> Result<From, String> {
         let profile = file::profile().map_err(|e| e.message)?;
         let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
         let file_name = file::file_name(&args.url);
-        if !file::is_untyped(&file_name) {
+        if args.input_format.is_none() && !file::is_untyped(&file_name) {
             file::local_name(&file_name, args.url.as_str()).map_err(|e| e.message)?;
         }
         if !service.is_empty() {
             source.insert("service".into(), SERVICE.into());
         }
         source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
+        source.extend(input_format(args));
         return Ok(From { source, service: (!service.is_empty()).then_some(service), profile });
+    }
+    if args.input_format.is_some() {
+        return Err("--input-format is for files; use --body for the pages of a service".into());
     }
     let profile = args.reach.profile(name)?;
     if ServiceKind::of_profile(&profile).is_none() {
@@ -162,7 +168,7 @@ fn remote(args: &Args) -> Result<From, String> {
     }
     let mut source = Map::from_iter([
         ("service".to_owned(), SERVICE.into()),
-        // Services describe their fields badly: all are known when the last page has come.
+        // Services often describe their fields incorrectly: read all pages before writing.
         ("spool".to_owned(), true.into()),
     ]);
     source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
@@ -171,6 +177,10 @@ fn remote(args: &Args) -> Result<From, String> {
         source.insert("paging".into(), Value::Object(paging));
     }
     Ok(From { source, service: Some(service), profile })
+}
+
+fn input_format(args: &Args) -> Option<(String, Value)> {
+    args.input_format.map(|format| ("format".to_owned(), format.format().extension().into()))
 }
 
 fn paging(args: &Args) -> Map<String, Value> {
@@ -215,5 +225,6 @@ fn object(args: &Args) -> Result<From, String> {
         source.insert("store".into(), Value::Object(store));
     }
     source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
+    source.extend(input_format(args));
     Ok(From { source, service: None, profile: file::profile().map_err(|e| e.message)? })
 }

@@ -1,4 +1,4 @@
-//! What is read at each look, and what follows from it.
+//! Reads the state directory and the stores, and evaluates alerts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,40 +17,43 @@ use tracing::warn;
 use crate::execute::counted;
 use crate::out;
 
-/// An alert that fires now.
+/// An alert that is firing.
 pub(super) struct Firing {
     pub(super) alert: Alert,
+    /// Time at which it started to fire, in milliseconds since 1970.
     pub(super) since_ms: i64,
     pub(super) said: String,
 }
 
-/// What a store is like.
+/// The state of one store.
 pub(super) struct StoreSummary {
-    /// Its name on metrics.
+    /// Its name in metrics.
     pub(super) name: String,
-    /// The same for people.
+    /// Its location for people, without a password.
     pub(super) place: String,
-    /// Whether it exists; one in a file comes with its first letter.
+    /// Whether it exists; a file is created with its first letter.
     pub(super) there: bool,
     /// Why it could not be read.
     pub(super) fault: Option<String>,
-    /// What was read.
+    /// Its size and activity.
     pub(super) health: Option<Health>,
-    /// Its letters by code.
+    /// The counts of its letters by code.
     pub(super) codes: Vec<LetterGroup>,
-    /// What suspends pipelines.
+    /// The open incidents, which suspend pipelines.
     pub(super) incidents: Vec<Incident>,
-    /// Letters purged since the start.
+    /// The number of letters purged since the start.
     pub(super) purged: u64,
-    /// Its alerts.
+    /// The alerts that are firing.
     pub(super) firing: Vec<Firing>,
-    /// All that are judged, by name.
+    /// All alerts that are evaluated, and whether they fire.
     pub(super) judged: Vec<(&'static str, bool)>,
 }
 
-/// What the last look saw.
+/// The result of the last reading.
 pub(super) struct StoreView {
+    /// Time of the reading, in milliseconds since 1970.
     pub(super) at_ms: i64,
+    /// Time at which the server started, in milliseconds since 1970.
     pub(super) began_ms: i64,
     pub(super) state: Option<PathBuf>,
     pub(super) runs: Vec<LastRun>,
@@ -60,14 +63,14 @@ pub(super) struct StoreView {
 }
 
 impl StoreView {
-    /// What is watched, in a few words.
+    /// One sentence on what is monitored.
     pub(super) fn told(&self) -> String {
         let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
         let stores = self.stores.iter().filter(|seen| seen.there).count();
         format!("{} and {}", count(self.runs.len(), "pipeline"), count(stores, "store"))
     }
 
-    /// What could not be read, a line each.
+    /// What could not be read, one line each.
     pub(super) fn faults(&self) -> Vec<String> {
         let stores = self.stores.iter().filter_map(|seen| {
             seen.fault.as_ref().map(|why| format!("cannot read the store {}: {why}\n", seen.place))
@@ -77,40 +80,43 @@ impl StoreView {
     }
 }
 
-/// An alert of a store that has begun or ended, and what is done about it.
+/// An alert of a store that has started or stopped firing, and its actions.
 pub(super) struct Changed {
     pub(super) actions: Arc<Actions>,
     pub(super) change: AlertChange,
     pub(super) name: String,
 }
 
-/// A store that is watched.
+/// A monitored store.
 struct Watched {
     name: String,
     place: LetterStoreLocation,
     telemetry: Arc<Telemetry>,
     watchman: Watchman,
+    /// Time of the last purge.
     retained: Option<Instant>,
+    /// The number of letters purged since the start.
     purged: u64,
     failing: bool,
 }
 
-/// Who looks.
+/// Reads the stores and keeps the state between readings.
 pub(super) struct Keeper {
     state: Option<PathBuf>,
     stores: Vec<Watched>,
+    /// The interval of purging.
     every: Duration,
     began: Instant,
     began_ms: i64,
 }
 
-/// Whether a store exists. Nothing is made by looking.
+/// Whether a store exists, without creating it.
 pub(super) fn is_there(place: &LetterStoreLocation) -> bool {
     !matches!(place, LetterStoreLocation::File(path) if !path.exists())
 }
 
-/// The name of a store on metrics: the file without its ending, or the schema. No address of a
-/// server is in it.
+/// The name of a store in metrics: the file without its extension, or the schema. It contains no
+/// host name.
 fn name(place: &LetterStoreLocation) -> String {
     match place {
         LetterStoreLocation::File(path) => format!("letters:{}", path.with_extension("").display()),
@@ -124,10 +130,10 @@ fn name(place: &LetterStoreLocation) -> String {
 }
 
 impl Keeper {
-    /// Watches these stores by these alerts.
+    /// Monitors these stores with these alerts.
     ///
     /// # Errors
-    /// An action that cannot work.
+    /// An alert action that cannot work.
     pub(super) fn new(
         state: Option<PathBuf>,
         places: &[LetterStoreLocation],
@@ -158,12 +164,12 @@ impl Keeper {
         Ok(Keeper { state, stores, every, began: Instant::now(), began_ms: now_ms() })
     }
 
-    /// Lets the retention run so often.
+    /// Sets the interval of purging.
     pub(super) fn every(self, every: Duration) -> Keeper {
         Keeper { every, ..self }
     }
 
-    /// Looks at everything.
+    /// Reads everything once.
     pub(super) fn look(&mut self) -> (StoreView, Vec<Changed>) {
         let (runs, fault) = match self.state.as_deref().map_or(Ok(Vec::new()), last_runs) {
             Ok(runs) => (runs, None),
@@ -192,7 +198,7 @@ impl Keeper {
                     said: fired.said.clone(),
                 })
                 .collect();
-            // The others are about calls, of which there are none here.
+            // The other alerts are about calls, of which there are none here.
             let about_letters = [Alert::LettersFull.name(), Alert::LetterAge.name()];
             seen.judged = store.telemetry.alert_states();
             seen.judged.retain(|(alert, _)| about_letters.contains(alert));
@@ -217,7 +223,7 @@ impl Watched {
             judged: Vec::new(),
         };
         if !seen.there {
-            // What is not there is neither full nor old.
+            // A missing store is neither full nor old.
             self.telemetry.letters(Health { capacity: 1, ..Health::default() });
         } else if let Err(why) = self.read(every, &mut seen) {
             let why = secret::mask(&why.to_string()).into_owned();

@@ -1,4 +1,4 @@
-//! What the last look saw, as metrics.
+//! The result of the last reading as metrics.
 
 use tidegate_pipeline::run::{LastRun, RunStatus};
 use tidegate_pipeline::telemetry::metric as m;
@@ -7,7 +7,7 @@ use tidegate_pipeline::telemetry::{RecordEnd, letter_samples};
 
 use super::look::{StoreSummary, StoreView};
 
-/// The readings of each pipeline and each store, by name.
+/// The samples of each pipeline and each store, by name.
 pub(super) fn readings(view: &StoreView, now_ms: i64) -> Vec<(String, Vec<Sample>)> {
     let own = vec![
         Sample::number(&m::STARTED, view.began_ms as f64 / 1e3),
@@ -19,12 +19,12 @@ pub(super) fn readings(view: &StoreView, now_ms: i64) -> Vec<(String, Vec<Sample
     all
 }
 
-/// The same, as those who write it down want it.
+/// The same, borrowed for the exporters.
 pub(super) fn of(readings: &[(String, Vec<Sample>)]) -> Vec<Of<'_>> {
     readings.iter().map(|(name, samples)| (Some(name.as_str()), samples.as_slice())).collect()
 }
 
-/// The same, for Prometheus.
+/// The same in the Prometheus format.
 pub(super) fn prometheus(view: &StoreView, now_ms: i64) -> String {
     sample::prometheus(&of(&readings(view, now_ms)))
 }
@@ -51,7 +51,7 @@ fn last_run(run: &LastRun) -> Vec<Sample> {
     out
 }
 
-/// A store that cannot be read says nothing but that: what it said before may be wrong by now.
+/// A store that cannot be read reports only that: its previous values may be outdated.
 fn store(seen: &StoreSummary, now_ms: i64) -> Vec<Sample> {
     let readable = f64::from(u8::from(seen.fault.is_none()));
     let mut out = vec![

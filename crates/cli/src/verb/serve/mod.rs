@@ -1,14 +1,15 @@
-//! `tidegate serve`: what a person who runs pipelines wants to see, for as long as they run them.
+//! `tidegate serve`: monitors pipelines and dead letters over HTTP.
 //!
-//! One loop looks at the state directory and at the stores of dead letters, lets the retention run,
-//! judges the alerts about letters and lets act who is to act. Whoever asks gets what the last look
-//! saw; only the map reads the stores itself. Nothing here starts, stops or slows a run down.
+//! One loop reads the state directory and the dead-letter stores, purges letters whose retention
+//! has ended, evaluates the alerts about letters and starts their actions. Requests are answered
+//! from the last reading; only the map reads the stores itself. It never starts, stops or slows
+//! down a run.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `look` | what is read, how often, and what follows from it |
-//! | `metrics` | the same as metrics |
-//! | `page` | the same as a page |
+//! | `look` | what is read, how often, and the alerts |
+//! | `metrics` | the result as metrics |
+//! | `page` | the result as a page |
 
 mod look;
 mod metrics;
@@ -17,11 +18,12 @@ mod page;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use serde_json::json;
+use tidegate_client::lock::lock;
 use tidegate_client::secret::{self, SecretRef};
 use tidegate_core::hex::hex;
 use tidegate_ledger::audit::AuditEvent;
@@ -39,11 +41,11 @@ use crate::web::{self, Answers, WebResponse};
 use crate::{log, observe, out};
 use look::{Keeper, StoreView};
 
-/// Letters on the map, of each store.
+/// The most letters per store on the map.
 const DRAWN_MAX: u32 = 5000;
-/// How often it looks, unless looking takes long.
+/// The shortest interval between readings.
 const LOOK: Duration = Duration::from_secs(10);
-/// Looking may take this share of the time: one in so many.
+/// Reading may take at most one part in this many of the time.
 const SHARE: u32 = 20;
 
 /// Monitor pipelines and dead letters over HTTP
@@ -137,17 +139,17 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let listener = match TcpListener::bind(args.listen).and_then(|l| l.set_nonblocking(true).map(|()| l)) {
         Ok(listener) => listener,
-        Err(why) => return refuse(format!("--listen {}: {why}", args.listen)),
+        Err(why) => return refuse(format!("--listen {}: {}", args.listen, crate::metrics::in_use(why))),
     };
     let desk = Arc::new(ServeState { view: Mutex::default(), places, reveal: args.reveal.clone() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(args, keeper, desk, push, listener));
-    // A look that still goes on is a transaction that does not happen.
+    // An interrupted reading is a transaction that is rolled back.
     runtime.shutdown_background();
     ended
 }
 
-/// The stores to watch.
+/// The locations of the stores to monitor.
 fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     if args.reveal.is_some() && !args.listen.ip().is_loopback() {
         return Err("--reveal shows exact coordinates and requires a loopback address in --listen".into());
@@ -179,7 +181,7 @@ fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     Ok(places)
 }
 
-/// What those who answer share.
+/// The state shared by the request handlers.
 struct ServeState {
     view: Mutex<Option<Arc<StoreView>>>,
     places: Vec<LetterStoreLocation>,
@@ -188,11 +190,11 @@ struct ServeState {
 
 impl ServeState {
     fn seen(&self) -> Option<Arc<StoreView>> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.view).clone()
     }
 
     fn see(&self, view: StoreView) {
-        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
+        *lock(&self.view) = Some(Arc::new(view));
     }
 }
 
@@ -224,7 +226,7 @@ async fn serve(
         let looked = tokio::select! {
             looked = &mut looking => looked,
             asked = stop.asked() => {
-                // What is being purged is audited with it, or not at all; but a moment is given.
+                // A purge and its audit entry are one transaction; give it a moment to finish.
                 let _ = tokio::time::timeout(PATIENCE, looking).await;
                 break asked.map(|()| Exit::Done);
             }
@@ -250,7 +252,7 @@ async fn serve(
     };
     tasks.abort_all();
     let done = async { while acting.join_next().await.is_some() {} };
-    // Those who act have their own patience; this is for what they are not.
+    // Actions have timeouts of their own; this one bounds everything else.
     let _ = tokio::time::timeout(PATIENCE * 2, done).await;
     if let (Some(push), Some(view)) = (&push, desk.seen()) {
         observe::warn_if_push_failed(push.readings(&metrics::of(&metrics::readings(&view, now_ms()))).await);
@@ -270,7 +272,7 @@ async fn pushing(push: Arc<Pusher>, desk: Arc<ServeState>) {
     }
 }
 
-/// Who answers.
+/// The request handler.
 fn answers(desk: &Arc<ServeState>) -> Answers {
     let desk = Arc::clone(desk);
     Arc::new(move |path| {
@@ -303,7 +305,7 @@ async fn answer(desk: &Arc<ServeState>, path: &str) -> WebResponse {
     }
 }
 
-/// The map of all letters, as the stores hold them now.
+/// The map of all letters currently in the stores.
 fn draw(desk: &ServeState) -> WebResponse {
     let mut chance = [0; 16];
     if getrandom::fill(&mut chance).is_err() {
@@ -335,7 +337,7 @@ fn draw_store(
     drawing.add(&mut store, &LetterFilter::default(), DRAWN_MAX)
 }
 
-/// Asks the one that serves whether it is well.
+/// Asks a running server for its health.
 fn check(listen: SocketAddr) -> Exit {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! What the last look saw, as a page: no script, nothing from outside, in light and dark.
+//! The result of the last reading as an HTML page: no scripts, nothing external, light and dark.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::report::{capital, percent_text};
 use crate::verb::dlq::list::blur;
 use crate::verb::dlq::table::ago;
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(view: &StoreView, now_ms: i64) -> String {
     let mut main = tiles(view, now_ms);
     main.push_str(&alerts(view, now_ms));
@@ -141,7 +141,7 @@ fn incidents(view: &StoreView, now_ms: i64) -> String {
     format!("<section><h2>Suspended pipelines</h2><ul class=\"alerts\">{out}</ul></section>")
 }
 
-/// How good the end of a run is, and the words for it.
+/// The CSS class and the text for the outcome of a run.
 fn outcome(run: &LastRun) -> (&'static str, String) {
     match run.status {
         RunStatus::Done if run.rejected > 0 => ("fair", "! done, with dead letters".into()),
@@ -185,7 +185,7 @@ fn pipelines(view: &StoreView, now_ms: i64) -> String {
             escape(&said),
         );
         if matches!(run.status, RunStatus::Started | RunStatus::Running) {
-            // What became of the records is written when it has ended.
+            // The counts of records are written when the run ends.
             out.push_str("<td></td><td></td><td></td><td></td><td></td><td></td>");
         } else {
             for n in [run.offered(), run.committed(), run.no_match, run.rejected, run.filtered + run.deduped]

@@ -1,7 +1,7 @@
-//! The standard variables: `OTEL_*`, as the OpenTelemetry specification has them.
+//! The standard variables `OTEL_*` of the OpenTelemetry specification.
 //!
-//! Nothing is pushed unless an endpoint is named. The specification would push to localhost then;
-//! a command that a person runs by hand should not knock at ports that nobody mentioned.
+//! Nothing is exported unless an endpoint is set. The specification defaults to localhost; a
+//! command that a person runs should not connect to ports that nobody configured.
 
 use super::Attributes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -42,12 +42,12 @@ pub struct Target {
     pub headers: HeaderMap,
 }
 
-/// A variable of the environment that cannot be followed.
+/// An invalid environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpEnvError {
     /// The name of the variable.
     pub variable: String,
-    /// What is wrong with its value. A value that may be a key is not quoted.
+    /// What is wrong with its value. A value that may contain a key is not quoted.
     pub reason: String,
 }
 
@@ -66,12 +66,12 @@ impl fmt::Display for OtlpEnvError {
 impl std::error::Error for OtlpEnvError {}
 
 impl OtlpConfig {
-    /// What the variables say; `None` if nothing is to be pushed.
+    /// Reads the variables; `None` if nothing is exported.
     ///
     /// # Errors
-    /// A variable that cannot be followed, by name.
+    /// The first invalid variable.
     pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<OtlpConfig>, OtlpEnvError> {
-        // An empty variable counts as not set.
+        // An empty variable counts as unset.
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         if get("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
             return Ok(None);
@@ -130,7 +130,8 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
         }
     };
     let url = match (get(&own), get(shared)) {
-        // A signal's own endpoint is used as it is, the shared one gets the signal's path.
+        // An endpoint for one signal is used unchanged; the path of the signal is appended to the
+        // common one.
         (Some(text), _) => parse(&own, &text)?,
         (None, Some(text)) => {
             let mut base = parse(shared, &text)?;
@@ -153,7 +154,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
     let mut headers = HeaderMap::new();
     for name in ["OTEL_EXPORTER_OTLP_HEADERS".to_owned(), format!("OTEL_EXPORTER_OTLP_{signal}_HEADERS")] {
         for (key, value) in pairs(&name, get(&name).as_deref().unwrap_or_default())? {
-            // The value is not quoted in a message: it may be a key.
+            // The value is not quoted, because it may contain a key.
             let header: HeaderName =
                 key.parse().map_err(|_| OtlpEnvError::new(&name, format!("invalid header name {key:?}")))?;
             let unsendable = |_| OtlpEnvError::new(&name, format!("invalid value for the header {key}"));
@@ -165,8 +166,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
     Ok(Some(Target { url, headers }))
 }
 
-/// Whether this trace is one of those that are kept. A process is one trace, so a ratio is asked
-/// for here, once.
+/// Whether this trace is sampled. A process has one trace, so the ratio is applied once.
 fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
     let name = get("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "parentbased_always_on".to_owned());
     let parent = get("TRACEPARENT");
@@ -192,7 +192,7 @@ fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
                 }
             };
             let mut bytes = [0; 8];
-            // Without chance every trace is kept.
+            // Without random bytes every trace is sampled.
             ratio >= 1.0
                 || getrandom::fill(&mut bytes).is_err()
                 || (u64::from_le_bytes(bytes) as f64) < ratio * 2f64.powi(64)
@@ -227,7 +227,7 @@ fn attributes(get: Get<'_>) -> Result<Attributes, OtlpEnvError> {
     Ok(all)
 }
 
-/// `key=value,key=value`, percent-encoded.
+/// Parses `key=value,key=value`, percent-encoded.
 fn pairs(name: &str, text: &str) -> Result<Attributes, OtlpEnvError> {
     let decode = |part: &str| {
         let mut out = Vec::new();

@@ -1,14 +1,14 @@
-//! The readings of the registry as `ExportMetricsServiceRequest`.
+//! Encodes samples as `ExportMetricsServiceRequest`.
 
 use super::proto::Proto;
 use super::{Attributes, resource, scope, text};
 use crate::telemetry::metric::{ALL, MetricKind};
 use crate::telemetry::sample::{Of, Sample, SampleValue, series};
 
-/// Since the start, not since the last push.
+/// The aggregation temporality: values since the start, not since the last export.
 const CUMULATIVE: i64 = 2;
 
-/// The message; times are nanoseconds since 1970.
+/// Encodes the message; times are in nanoseconds since 1970.
 pub(super) fn encode(attributes: &Attributes, all: &[Of<'_>], start: u64, now: u64) -> Vec<u8> {
     let mut out = Proto::default();
     out.message(1, |of| {

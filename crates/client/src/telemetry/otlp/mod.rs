@@ -1,16 +1,15 @@
-//! OTLP: metrics and spans pushed to a collector, over HTTP, in protobuf.
+//! OTLP: exports metrics and spans to a collector, over HTTP, in protobuf.
 //!
-//! Why our own encoder and not the opentelemetry crates: they bring some forty crates and a second
-//! HTTP client for what is a few dozen field numbers here, and the numbers come from one registry
-//! that they do not know. The client, its retries and its patience with a collector are the ones
-//! that every other call of ours uses.
+//! Why our own encoder and not the opentelemetry crates: they add some forty crates and a second
+//! HTTP client, where a few dozen field numbers suffice, and they bring their own registry. The
+//! HTTP client, retries and timeouts are those of all other calls.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `env` | the standard `OTEL_*` variables |
-//! | `proto` | protobuf's wire format, the part that is needed |
+//! | `proto` | the required part of the protobuf wire format |
 //! | `metrics`, `spans` | the messages |
-//! | `push` | the way to the collector |
+//! | `push` | sends exports to the collector |
 
 pub mod env;
 mod metrics;
@@ -25,7 +24,7 @@ pub use push::{PushError, Pusher};
 
 use proto::Proto;
 
-/// What all messages say about the process.
+/// The resource attributes of all messages.
 pub type Attributes = Vec<(String, String)>;
 
 /// `KeyValue` with a text.
@@ -36,7 +35,7 @@ fn text(out: &mut Proto, field: u32, key: &str, value: &str) {
     });
 }
 
-/// `KeyValue` with a whole number.
+/// `KeyValue` with an integer.
 fn int(out: &mut Proto, field: u32, key: &str, value: i64) {
     out.message(field, |kv| {
         kv.text(1, key);
@@ -44,7 +43,7 @@ fn int(out: &mut Proto, field: u32, key: &str, value: i64) {
     });
 }
 
-/// `KeyValue` with a number.
+/// `KeyValue` with a floating-point number.
 fn double(out: &mut Proto, field: u32, key: &str, value: f64) {
     out.message(field, |kv| {
         kv.text(1, key);
@@ -52,12 +51,12 @@ fn double(out: &mut Proto, field: u32, key: &str, value: f64) {
     });
 }
 
-/// `Resource`, field 1 of what it stands in.
+/// `Resource`, field 1 of the enclosing message.
 fn resource(out: &mut Proto, attributes: &Attributes) {
     out.message(1, |resource| attributes.iter().for_each(|(key, value)| text(resource, 1, key, value)));
 }
 
-/// `InstrumentationScope`, field 1 of what it stands in.
+/// `InstrumentationScope`, field 1 of the enclosing message.
 fn scope(out: &mut Proto) {
     out.message(1, |scope| {
         scope.text(1, "tidegate");

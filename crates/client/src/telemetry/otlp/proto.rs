@@ -1,4 +1,4 @@
-//! Protobuf's wire format: varints, eight bytes, and things with a length.
+//! The protobuf wire format: varints, fixed 64-bit values, and length-delimited fields.
 
 /// A message being written.
 #[derive(Default)]
@@ -45,22 +45,22 @@ impl Proto {
         self.bytes(field, text.as_bytes());
     }
 
-    /// Many numbers of eight bytes as one field.
+    /// A packed field of fixed 64-bit values.
     pub(super) fn packed(&mut self, field: u32, numbers: impl ExactSizeIterator<Item = u64>) {
         self.tag(field, 2);
         self.varint(numbers.len() as u64 * 8);
         numbers.for_each(|n| self.0.extend_from_slice(&n.to_le_bytes()));
     }
 
-    /// A message within this one. Its length comes before it and is known after it: four bytes are
-    /// kept free for it, which a varint may take up whatever its value.
+    /// An embedded message. Its length precedes it but is known only afterwards: four bytes are
+    /// reserved, as a varint may be padded.
     pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Proto)) {
         self.tag(field, 2);
         let at = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
         write(self);
         let length = self.0.len() - at - 4;
-        // 2^28 bytes are more than any collector takes; a push is cut into parts long before.
+        // The limit of 2^28 bytes is more than a collector accepts; exports are split long before.
         let bytes = [
             (length & 0x7f) as u8 | 0x80,
             (length >> 7 & 0x7f) as u8 | 0x80,

@@ -1,8 +1,8 @@
-//! The way to the collector.
+//! Sends exports to the collector.
 //!
-//! A collector that is down must not hold a run up, nor fill its memory: a push has a deadline,
-//! what could not be pushed is told once and let go. Metrics are sums since the start, so the next
-//! push says everything again.
+//! A collector that is down must neither delay a run nor fill its memory: an export has a deadline,
+//! and a failed one is reported once and dropped. Metrics are cumulative, so the next export
+//! includes everything.
 
 use super::env::{OtlpConfig, Target};
 use super::{Attributes, metrics, spans};
@@ -22,7 +22,7 @@ use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
 
-/// Why the collector did not take what was pushed.
+/// Why an export failed.
 #[derive(Debug)]
 pub enum PushError {
     /// The body cannot be compressed.
@@ -54,43 +54,44 @@ impl std::error::Error for PushError {
     }
 }
 
-/// Pushes metrics and spans.
+/// Exports metrics and spans.
 pub struct Pusher {
     config: OtlpConfig,
-    /// One for both: they usually go to one collector, and then share its connection.
+    /// One for both, because they usually go to the same collector and then share a connection.
     exchange: Exchange,
+    /// Time of the start, in nanoseconds since 1970.
     start: u64,
 }
 
 impl Pusher {
-    /// Connects nothing yet.
+    /// An exporter. It does not connect yet.
     ///
     /// # Errors
-    /// The system's certificates cannot be used.
+    /// When the certificates of the operating system cannot be used.
     pub fn new(config: OtlpConfig) -> Result<Pusher, CertificateError> {
         Ok(Pusher { exchange: exchange(&config)?, start: now_nanos(), config })
     }
 
-    /// How it was set up.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &OtlpConfig {
         &self.config
     }
 
-    /// Pushes these readings, if metrics are wanted.
+    /// Exports these samples, if metrics are enabled.
     ///
     /// # Errors
-    /// Why the collector did not take them.
+    /// Why the export failed.
     pub async fn readings(&self, all: &[Of<'_>]) -> Result<(), PushError> {
         let Some(target) = &self.config.metrics else { return Ok(()) };
         let body = metrics::encode(self.attributes(), all, self.start, now_nanos());
         self.post(target, body).await
     }
 
-    /// Pushes spans of a pipeline that have ended, if traces are wanted.
+    /// Exports the finished spans of a pipeline, if traces are enabled.
     ///
     /// # Errors
-    /// Why the collector did not take them.
+    /// Why the export failed.
     pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[TraceSpan]) -> Result<(), PushError> {
         let Some(target) = &self.config.traces else { return Ok(()) };
         for part in parts(spans, self.config.span_batch) {
@@ -116,7 +117,7 @@ impl Pusher {
         };
         let mut request = Request::new(Method::POST, target.url.clone(), body.into());
         request.headers = headers;
-        // The same readings twice are the same readings.
+        // Exporting the same values twice has no further effect.
         request.idempotency_key = Some(request.key_bytes());
         let outcome = self.exchange.call(&request, Rng::new(now_nanos())).await;
         if outcome.is_accepted() {
@@ -131,13 +132,13 @@ fn host(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
-/// Cut into parts of so many spans; a call counts as one and its attempts besides.
+/// Splits spans into exports of half of `most`: a call is at least two spans, itself and an attempt.
 fn parts(spans: &[TraceSpan], most: usize) -> impl Iterator<Item = &[TraceSpan]> {
     spans.chunks(most.div_ceil(2))
 }
 
 fn exchange(config: &OtlpConfig) -> Result<Exchange, CertificateError> {
-    // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
+    // The configured hosts are allowed at any address, but redirects to others are not.
     let targets = || [&config.metrics, &config.traces].into_iter().flatten();
     let meant = targets().map(|target| Allow::meant(&target.url, true, &[]));
     let both = |mut a: Allow, b: Allow| {
@@ -145,7 +146,7 @@ fn exchange(config: &OtlpConfig) -> Result<Exchange, CertificateError> {
         a.addresses.exact.extend(b.addresses.exact);
         a
     };
-    // Without a target nothing is asked, and this is not either.
+    // Without a target no request is sent.
     let allow = meant.reduce(both).unwrap_or_else(Allow::public);
     let client = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
     let client = Client::new(client, targets().map(|target| &target.url))?;

@@ -1,4 +1,4 @@
-//! Spans as `ExportTraceServiceRequest`, with the names of OpenTelemetry's conventions.
+//! Encodes spans as `ExportTraceServiceRequest`, with the names of the OpenTelemetry conventions.
 
 use super::proto::Proto;
 use super::{Attributes, double, int, resource, scope, text};
@@ -9,7 +9,7 @@ const INTERNAL: i64 = 1;
 const CLIENT: i64 = 3;
 const FAILED: i64 = 2;
 
-/// The message.
+/// Encodes the message.
 pub(super) fn encode(
     attributes: &Attributes,
     pipeline: &str,
@@ -29,7 +29,9 @@ pub(super) fn encode(
 
 /// The fields that every span of the protocol has.
 struct SpanHeader<'a> {
+    /// The span id.
     id: u64,
+    /// The id of the parent span; 0 for none.
     parent: u64,
     name: &'a str,
     kind: i64,
@@ -84,7 +86,7 @@ fn write(out: &mut Proto, tracer: &Tracer, pipeline: &str, what: &TraceSpan) {
     }
 }
 
-/// Host and port, which stand apart in the conventions.
+/// Host and port, which are separate attributes in the conventions.
 fn server(out: &mut Proto, host: &str) {
     let port = host.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
     match port {

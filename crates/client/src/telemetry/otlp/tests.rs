@@ -5,7 +5,7 @@ use crate::telemetry::trace::{TraceSpan, Tracer};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, PartialEq)]
 enum Held<'a> {
     Int(u64),

@@ -1,13 +1,12 @@
-//! Grids of datum shifts: files of NTv2 (`.gsb`) and GeoTIFF (`.tif`), and which system each is for.
+//! Datum shift grids in NTv2 (`.gsb`) and GeoTIFF (`.tif`), and the system that each is for.
 //!
-//! A grid is more accurate than the few parameters of the table, often by metres, but its file must
-//! be there. Which grids there are is a list taken from PROJ's database (`tools/crs_grids.py`);
-//! which of them lie in a folder is looked up when a transformation is made. Where there are grids,
-//! every position must lie in one of them: falling back to the parameters for some positions would
-//! tear a geometry apart without a word.
+//! A grid is more accurate than the Helmert parameters of the table, often by metres, but needs a file.
+//! The list of grids comes from PROJ's database (`tools/crs_grids.py`); a transformation looks for their
+//! files in the folders that it is given. If there are grids, every position must lie in one of them: a
+//! fallback to the parameters for some positions would silently tear a geometry apart.
 //!
-//! Why our own reader: proj4rs keeps the grids of a process in one list for ever, believes the
-//! counts in a file, and takes every file to be in seconds.
+//! Why our own reader: proj4rs keeps all grids of a process in one global list, trusts the counts in a
+//! file, and takes every file to be in arc-seconds.
 
 mod ntv2;
 mod tiff;
@@ -25,27 +24,27 @@ use crate::error::{Error, Problem};
 
 static LIST: &str = include_str!("../../../data/crs_grids.tsv");
 
-/// 128 MB of shifts; the largest grid in use has a tenth of it.
+/// Most nodes of a grid: 128 MB of shifts. The largest grid in use has a tenth of it.
 const NODES_MAX: usize = 16 << 20;
-/// Positions this close to an edge, in cells, are in the grid.
+/// Distance from an edge, in cells, within which a position still counts as inside.
 const SLACK: f64 = 1e-5;
 
-/// What the list knows of a grid.
+/// A row of the list of grids.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// The names under which its file goes round.
+    /// File names under which it is distributed.
     pub files: Vec<&'static str>,
-    /// The operation's name.
+    /// Name of the operation in EPSG's register.
     pub operation: &'static str,
-    /// The stated accuracy of the whole way to WGS 84 in metres.
+    /// Stated accuracy of the whole operation to WGS 84, in metres.
     pub accuracy: f32,
-    /// Where it is meant to be used, in degrees.
+    /// Area of use, in degrees.
     pub area: Bounds,
-    /// Of each file, whether it leads from WGS 84 to the system, not from the system to WGS 84.
+    /// For each file, whether it shifts from WGS 84 to the system instead of the other way.
     reversed: Vec<bool>,
 }
 
-/// Folders with grids.
+/// Folders with grid files.
 #[derive(Clone, Debug, Default)]
 pub struct Grids {
     folders: Vec<PathBuf>,
@@ -58,18 +57,17 @@ impl Grids {
         Grids { folders }
     }
 
-    /// The grids for a system that are more accurate than its parameters: those whose files are here,
-    /// read, and the best of those that are not and that are meant for the middle of its area.
+    /// The grids for a system that are more accurate than its parameters: those whose files were found,
+    /// and the best missing one whose area covers the centre of the system's area of use.
     ///
     /// # Errors
-    /// If a file cannot be read or is broken: a grid that is there and not used would be a silent
-    /// loss of accuracy.
+    /// If a file cannot be read: ignoring it would silently lose accuracy.
     pub(super) fn find(&self, entry: &Entry) -> Result<(Vec<GridShift>, Option<Known>), Problem> {
         let mut known = entry.base.map_or_else(Vec::new, listed);
         known.retain(|grid| {
             entry.accuracy.is_none_or(|stated| grid.accuracy < stated) && meet(grid.area, entry.area)
         });
-        // Of two that are as accurate, the one with the later year in its name.
+        // Of two with the same accuracy, the one with the later year in its name.
         known.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy).then_with(|| b.files.cmp(&a.files)));
         let (mut shifts, mut missing) = (Vec::new(), None);
         for grid in known {
@@ -96,8 +94,8 @@ impl Grids {
     }
 }
 
-/// Whether two boxes touch; a west greater than its east goes over the antimeridian, and is then
-/// taken to touch everything.
+/// Whether two bounding boxes intersect. One that crosses the antimeridian (west greater than east)
+/// counts as intersecting everything.
 fn meet(a: Bounds, b: Bounds) -> bool {
     let wraps = a.min_x > a.max_x || b.min_x > b.max_x;
     (wraps || (a.min_x <= b.max_x && b.min_x <= a.max_x)) && a.min_y <= b.max_y && b.min_y <= a.max_y
@@ -124,7 +122,7 @@ fn listed(base: u32) -> Vec<Known> {
         let mut sides = cells.next()?.split(',').filter_map(|side| side.parse().ok());
         let (min_x, min_y, max_x, max_y) = (sides.next()?, sides.next()?, sides.next()?, sides.next()?);
         let area = Bounds { min_x, min_y, max_x, max_y };
-        // A file that leads the other way has a minus before its name.
+        // A minus before the name marks a file of the opposite direction.
         let names = cells.next()?.split('|');
         let (files, reversed) =
             names.map(|name| (name.trim_start_matches('-'), name.starts_with('-'))).unzip();
@@ -139,11 +137,12 @@ pub(super) struct GridShift {
     grid: Arc<Grid>,
     pub(super) known: Known,
     pub(super) path: PathBuf,
+    /// Whether the file shifts from WGS 84 to the system.
     reversed: bool,
 }
 
 impl GridShift {
-    /// From the system to WGS 84, in degrees; nothing outside the grid.
+    /// From the system to WGS 84, in degrees; `None` outside the grid.
     pub(super) fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         if self.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
     }
@@ -154,26 +153,26 @@ impl GridShift {
     }
 }
 
-/// The shifts of a file.
+/// The subgrids of a file.
 #[derive(Debug)]
 pub struct Grid {
     parts: Vec<Subgrid>,
 }
 
-/// One rectangle of a file. A finer one may lie inside a coarser one.
+/// A rectangle of nodes. A finer subgrid may lie inside a coarser one.
 #[derive(Debug)]
 struct Subgrid {
     /// Southern edge, in degrees.
     south: f64,
     /// Eastern edge, in degrees.
     east: f64,
-    /// Size of a cell, in degrees.
+    /// Spacing of nodes in longitude and latitude, in degrees.
     step: (f64, f64),
     columns: usize,
     rows: usize,
-    /// Degrees in one unit of the shifts to the east and north.
+    /// Unit of the shifts to the east and north, in degrees.
     unit: [f64; 2],
-    /// Shifts to the east and north; from the south-eastern corner west, then north.
+    /// Shifts to the east and north, in rows from east to west, from south to north.
     shifts: Vec<[f32; 2]>,
 }
 
@@ -202,7 +201,7 @@ impl Grid {
             b"II" | b"MM" => tiff::read(file)?,
             _ => ntv2::read(file)?,
         };
-        // The finest part that holds a position counts.
+        // The finest subgrid that covers a position is used.
         parts.sort_by(|a, b| a.step.0.total_cmp(&b.step.0));
         Ok(Grid { parts })
     }
@@ -211,14 +210,14 @@ impl Grid {
         self.parts.iter().find_map(|part| part.shift(lon, lat))
     }
 
-    /// Where a position in degrees is shifted to; nothing outside the grid.
+    /// Shifts a position in degrees; `None` outside the grid.
     #[must_use]
     pub fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         let (east, north) = self.shift(lon, lat)?;
         Some((lon + east, lat + north))
     }
 
-    /// The position that is shifted to this one.
+    /// The inverse of [`Grid::forward`], by iteration.
     #[must_use]
     pub fn backward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         const ROUNDS_MAX: usize = 20;
@@ -237,9 +236,9 @@ impl Grid {
 }
 
 impl Subgrid {
-    /// The shift at a position, between the four nodes around it.
+    /// The shift at a position, by bilinear interpolation between four nodes.
     fn shift(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        // A part may lie beyond the antimeridian.
+        // A subgrid may lie beyond the antimeridian.
         let column = |lon: f64| cell((self.east - lon) / self.step.0, self.columns);
         let (column, x) = column(lon).or_else(|| column(lon - 360.0)).or_else(|| column(lon + 360.0))?;
         let (row, y) = cell((lat - self.south) / self.step.1, self.rows)?;
@@ -255,7 +254,7 @@ impl Subgrid {
     }
 }
 
-/// The cell of a place along one side, and how far into it.
+/// The cell of a coordinate along one axis, and the fraction within it.
 fn cell(place: f64, nodes: usize) -> Option<(usize, f64)> {
     let last = nodes.checked_sub(2)?;
     if !(-SLACK..=last as f64 + 1.0 + SLACK).contains(&place) {

@@ -1,4 +1,4 @@
-//! Files of NTv2.
+//! NTv2 files.
 
 use std::io::Read;
 
@@ -17,11 +17,11 @@ struct Ntv2Header {
 impl Ntv2Header {
     fn read(file: &mut impl Read, big_endian: bool) -> Result<Ntv2Header, Error> {
         let mut bytes = [0; HEAD_LEN];
-        file.read_exact(&mut bytes).map_err(|_| broken("the file ends within a header of NTv2"))?;
+        file.read_exact(&mut bytes).map_err(|_| broken("the file ends within an NTv2 header"))?;
         Ok(Ntv2Header { bytes, big_endian })
     }
 
-    /// The value of a record, which stands in its second half.
+    /// The value of a record: its last eight bytes.
     fn value<const N: usize>(&self, record: usize) -> [u8; N] {
         let at = record * RECORD_LEN + 8;
         let mut value = self.bytes.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N]);
@@ -51,16 +51,16 @@ pub(super) fn read(file: &mut impl Read) -> Result<Vec<Subgrid>, Error> {
         return Err(broken("the file is not NTv2"));
     }
     let big_endian = head.big_endian;
-    // Degrees in one unit of the file.
+    // Unit of the file, in degrees.
     let unit = match head.bytes.get(3 * RECORD_LEN + 8..4 * RECORD_LEN) {
         Some(kind) if kind.starts_with(b"SECONDS") => 1.0 / 3600.0,
         Some(kind) if kind.starts_with(b"MINUTES") => 1.0 / 60.0,
         Some(kind) if kind.starts_with(b"DEGREES") => 1.0,
-        _ => return Err(broken("the grid is in no unit that NTv2 knows")),
+        _ => return Err(broken("the unit of the grid is not one of NTv2")),
     };
     let count = head.int(2);
     if count == 0 || count > PARTS_MAX {
-        return Err(broken("the file tells a number of parts that it cannot have"));
+        return Err(broken("the number of subgrids is out of range"));
     }
     let (mut parts, mut nodes) = (Vec::new(), 0);
     for _ in 0..count {
@@ -75,11 +75,11 @@ impl Subgrid {
     fn read(file: &mut impl Read, big_endian: bool, unit: f64, nodes_max: usize) -> Result<Subgrid, Error> {
         let head = Ntv2Header::read(file, big_endian)?;
         if !head.starts(0, b"SUB_NAME") {
-            return Err(broken("a part of the grid has no name"));
+            return Err(broken("a subgrid has no name"));
         }
         let [south, north, east, west, step_y, step_x] = [4, 5, 6, 7, 8, 9].map(|at| head.real(at) * unit);
         let count = head.int(10) as usize;
-        // Longitudes count to the west.
+        // Longitudes are positive to the west.
         let cells = |from: f64, to: f64, step: f64| -> Option<usize> {
             let cells = ((to - from) / step).round();
             (step > 0.0 && cells >= 1.0 && cells < NODES_MAX as f64).then(|| cells as usize + 1)
@@ -87,15 +87,15 @@ impl Subgrid {
         let size = cells(south, north, step_y).zip(cells(east, west, step_x));
         let Some((rows, columns)) = size.filter(|(rows, columns)| rows.checked_mul(*columns) == Some(count))
         else {
-            return Err(broken("the grid's size and its number of nodes do not agree"));
+            return Err(broken("the size of the grid does not match its number of nodes"));
         };
         if count > nodes_max {
-            return Err(broken("the grid is larger than any in use"));
+            return Err(broken("the grid has too many nodes"));
         }
         let mut shifts = Vec::new();
         let mut node = [0; RECORD_LEN];
         for _ in 0..count {
-            file.read_exact(&mut node).map_err(|_| broken("the file ends within its grid"))?;
+            file.read_exact(&mut node).map_err(|_| broken("the file ends within a subgrid"))?;
             let [north, west] = [0, 4].map(|at| {
                 let mut bytes = [0; 4];
                 bytes.copy_from_slice(node.get(at..at + 4).unwrap_or(&[0; 4]));

@@ -1,8 +1,7 @@
-//! Grids as GeoTIFF, as PROJ's packages hold them: a picture per part, a band per direction.
+//! Grids in GeoTIFF, as PROJ distributes them: an image (IFD) per subgrid, a band per direction.
 //!
-//! Words beside the bands (GDAL's metadata) say which is which, in what unit and which way is
-//! positive; what a later picture does not say is as in the first. Tags and pixels are read by
-//! [`crate::raster`], which says why not by a crate.
+//! GDAL's metadata names each band, its unit and its positive direction; what a later image leaves out is
+//! taken from the one before. Tags and pixels are read by [`crate::raster`], which says why not by a crate.
 
 use std::io::{Read, Seek};
 
@@ -11,17 +10,17 @@ use crate::error::Error;
 use crate::raster::{self, Pixels, Tags};
 use crate::xml::{self, Node};
 
-/// What may be read and unpacked of a file.
+/// Most bytes to read and decompress from a file.
 const BYTES_MAX: u64 = 512 << 20;
 
-/// What the words say of the bands.
+/// The metadata of the bands.
 #[derive(Clone)]
 struct Bands {
-    /// The bands of the shifts to the east and to the north.
+    /// Indices of the bands of the longitude and the latitude shift.
     at: [usize; 2],
-    /// Degrees in one unit of each; negative if the other way is positive.
+    /// Unit of each in degrees; negative if west or south is positive.
     unit: [f64; 2],
-    /// What each is multiplied by and what is then added, before it is of that unit.
+    /// Scale and offset of each.
     scale: [(f64, f64); 2],
 }
 
@@ -35,14 +34,14 @@ pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Vec<Subgrid>, Error>
     let mut bands = Bands::default();
     let (mut parts, mut nodes, mut budget) = (Vec::new(), 0, BYTES_MAX);
     for tags in Tags::all(file)? {
-        // A picture in less detail, or a mask.
+        // An overview or a mask.
         if tags.number(254).unwrap_or(0) & 5 != 0 {
             continue;
         }
         let words = words(&tags)?;
         let kind = item(&words, "TYPE", None);
         if kind.is_some_and(|kind| kind != "HORIZONTAL_OFFSET") {
-            return Err(broken("the GeoTIFF is a grid of something else than horizontal shifts"));
+            return Err(broken("the GeoTIFF is not a grid of horizontal shifts"));
         }
         bands = bands.with(&words)?;
         let part = Subgrid::of_picture(file, &tags, &bands, NODES_MAX - nodes, &mut budget)?;
@@ -63,7 +62,7 @@ fn words(tags: &Tags) -> Result<Vec<Node>, Error> {
     }
 }
 
-/// An item by its name, of the picture or of one of its bands.
+/// An item by its name, of the image or of one of its bands.
 fn item<'a>(words: &'a [Node], name: &str, band: Option<usize>) -> Option<&'a str> {
     let of_band = |node: &Node| match band {
         Some(band) => node.attribute("sample").and_then(|n| n.parse().ok()) == Some(band),
@@ -78,7 +77,7 @@ fn item<'a>(words: &'a [Node], name: &str, band: Option<usize>) -> Option<&'a st
 }
 
 impl Bands {
-    /// As before, with what these words say.
+    /// Updated by these items.
     fn with(mut self, words: &[Node]) -> Result<Bands, Error> {
         for (way, name) in ["longitude_offset", "latitude_offset"].into_iter().enumerate() {
             let described = words
@@ -98,7 +97,7 @@ impl Bands {
                 Some("radian" | "radians") => 1f64.to_degrees(),
                 Some(other) => {
                     return Err(broken(&format!(
-                        "the grid is in {other:?}, which is not a unit of an angle here"
+                        "the unit of the grid is {other:?}; expected arc-second, degree or radian"
                     )));
                 }
             };
@@ -108,7 +107,7 @@ impl Bands {
             let (scale, offset) = self.scale[way];
             self.scale[way] = number("SCALE", scale)
                 .zip(number("OFFSET", offset))
-                .ok_or_else(|| broken("the scale of the grid is not a number"))?;
+                .ok_or_else(|| broken("the scale or offset of a band is not a number"))?;
         }
         Ok(self)
     }
@@ -125,23 +124,23 @@ impl Subgrid {
         let pixels = Pixels::new(tags, nodes_max)?;
         let (columns, rows) = (pixels.width, pixels.height);
         if bands.at.iter().any(|band| *band >= pixels.bands) {
-            return Err(broken("the grid lacks a band of shifts"));
+            return Err(broken("the grid lacks a band of longitude or latitude shifts"));
         }
-        // Of the corners of pixels; a node is in the middle of one.
+        // The geotransform is that of pixel corners; a node is a pixel centre.
         let Some([x, step_x, 0.0, y, 0.0, step_y]) = raster::transform_of(tags) else {
-            return Err(broken("the grid does not tell its place, or is turned"));
+            return Err(broken("the grid is not georeferenced, or is rotated"));
         };
         let (west, north, step_y) = (x + step_x / 2.0, y + step_y / 2.0, -step_y);
         let (east, south) = (west + step_x * (columns - 1) as f64, north - step_y * (rows - 1) as f64);
         if !(step_x > 0.0 && step_y > 0.0 && east.is_finite() && south.is_finite() && columns > 1 && rows > 1)
         {
-            return Err(broken("the grid's place is none on the earth"));
+            return Err(broken("the grid lies outside of the globe"));
         }
         let nothing = tags.text(42113).and_then(|text| text.trim().parse::<f32>().ok());
         let mut shifts = vec![[f32::NAN; 2]; columns * rows];
         for (way, band) in bands.at.into_iter().enumerate() {
             let (scale, offset) = bands.scale[way];
-            // From the north-west to the south-east; the other way round it is our order.
+            // From the north-west to the south-east; ours is the reverse.
             let last = columns * rows - 1;
             pixels.band(file, band, budget, |at, value| {
                 let value = if Some(value) == nothing { f32::NAN } else { value };
@@ -403,7 +402,7 @@ mod tests {
         let kind = said(
             "<GDALMetadata><Item name=\"TYPE\">VERTICAL_OFFSET_GEOGRAPHIC_TO_VERTICAL</Item></GDALMetadata>",
         );
-        assert!(kind.contains("something else than horizontal shifts"), "{kind}");
+        assert!(kind.contains("not a grid of horizontal shifts"), "{kind}");
         let unit = said("<GDALMetadata><Item name=\"UNITTYPE\" sample=\"1\">metre</Item></GDALMetadata>");
         assert!(unit.contains("metre"), "{unit}");
         let bands = said(

@@ -1,4 +1,4 @@
-//! Which cells of a row are its geometry, and in which coordinate system.
+//! The columns of the geometry, and its coordinate reference system.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use super::record::CsvOptions;
 use super::write::system_file;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
+use crate::format::prj::Prj;
 use crate::wkb;
 use crate::wkt;
 
@@ -16,7 +17,7 @@ const LON: [&str; 5] = ["lon", "lng", "long", "longitude", "x"];
 const LAT: [&str; 4] = ["lat", "latitude", "y", "lati"];
 const WKT: [&str; 6] = ["wkt", "geom", "geometry", "the_geom", "shape", "wkb"];
 
-/// How many rows are looked at for whether `x` and `y` are degrees.
+/// Rows to look at for whether `x` and `y` are degrees.
 const LOOK_ROWS: usize = 100;
 
 /// The columns that hold the geometry, as indices from 0.
@@ -28,7 +29,7 @@ pub(super) enum GeometryColumns {
 }
 
 impl GeometryColumns {
-    /// Finds them by their usual names.
+    /// Finds them by common names.
     pub(super) fn of_header(names: &[String]) -> GeometryColumns {
         let find = |known: &[&str]| {
             known.iter().find_map(|known| names.iter().position(|name| name.eq_ignore_ascii_case(known)))
@@ -48,7 +49,7 @@ impl GeometryColumns {
         }
     }
 
-    /// Appends the geometry of a row as well-known binary; nothing for empty cells.
+    /// Appends the geometry of a row as well-known binary; nothing if its cells are empty.
     pub(super) fn read<'a>(
         self,
         names: &[String],
@@ -68,10 +69,22 @@ impl GeometryColumns {
         match self {
             GeometryColumns::None => Ok(()),
             GeometryColumns::LonLat(lon, lat) => {
-                if let (Some(x), Some(y)) = (number(lon)?, number(lat)?) {
-                    wkb::write::point(out, &[x, y]);
-                }
-                Ok(())
+                let (lacks, has) = match (number(lon)?, number(lat)?) {
+                    (Some(x), Some(y)) => {
+                        wkb::write::point(out, &[x, y]);
+                        return Ok(());
+                    }
+                    (None, None) => return Ok(()),
+                    (None, Some(_)) => (lon, lat),
+                    (Some(_), None) => (lat, lon),
+                };
+                let message = format!(
+                    "{} is empty, and {} is {}; fill in both, or neither for a row without geometry",
+                    name(lacks),
+                    name(has),
+                    cell(has).trim()
+                );
+                Err(Problem::new(Code::INVALID_GEOMETRY, message).under(name(lacks)))
             }
             GeometryColumns::Wkt(at) => match cell(at).trim() {
                 "" => Ok(()),
@@ -80,8 +93,9 @@ impl GeometryColumns {
         }
     }
 
-    /// The system of the coordinates: what a `.prj` file beside the table says, else the one given, else WGS 84
-    /// for longitude and latitude. `x` and `y` are those only if the first of them can be.
+    /// The coordinate reference system: that of a `.prj` file beside the table, else the one given, else WGS 84
+    /// for longitude and latitude. `x` and `y` are longitude and latitude only if the first of them can be.
+    /// Unknown if there is a `.prj` file that is not understood and none is given.
     pub(super) fn crs(
         self,
         path: &Path,
@@ -92,18 +106,31 @@ impl GeometryColumns {
         if self == GeometryColumns::None {
             return Ok(None);
         }
-        let text = system_file(path).and_then(|file| std::fs::read_to_string(file).ok());
-        let said = text.and_then(|text| text.parse::<Crs>().ok());
+        let file = system_file(path);
+        let prj = file.as_deref().map_or(Ok(Prj::Absent), Prj::read)?;
+        let is_unknown = prj == Prj::Unknown;
+        let said = prj.known();
         let GeometryColumns::LonLat(x, y) = self else { return Ok(said) };
-        let is = |at: usize, known: &str| names.get(at).is_some_and(|name| name.eq_ignore_ascii_case(known));
-        if !is(x, "x") && !is(y, "y") {
-            // Nobody calls metres longitude.
-            let said = said.filter(|crs| crs.entry().is_some_and(|entry| entry.geographic));
-            let said = said.or_else(|| given.cloned());
-            return Ok(Some(said.filter(|crs| !crs.is_wgs84()).unwrap_or_else(Crs::wgs84)));
+        let name = |at: usize| names.get(at).map_or("", String::as_str);
+        let in_degrees = !name(x).eq_ignore_ascii_case("x") && !name(y).eq_ignore_ascii_case("y");
+        if let (true, Some(crs), Some(file)) = (in_degrees, &said, &file)
+            && crs.entry().is_some_and(|entry| !entry.geographic)
+        {
+            let message = format!(
+                "{} and {} are degrees, and {} names {crs}, which is not geographic; \
+                 rename the columns to x and y, or remove the file",
+                name(x),
+                name(y),
+                file.display()
+            );
+            return Err(Problem::new(Code::CRS_MISMATCH, message).into());
         }
-        if said.is_some() || given.is_some() {
-            return Ok(said.or_else(|| given.cloned()));
+        if said.is_some() || given.is_some() || is_unknown {
+            let crs = said.or_else(|| given.cloned());
+            return Ok(crs.map(|crs| if in_degrees && crs.is_wgs84() { Crs::wgs84() } else { crs }));
+        }
+        if in_degrees {
+            return Ok(Some(Crs::wgs84()));
         }
         let mut lexer = super::read::open(path, options)?;
         for _ in 0..=LOOK_ROWS {
@@ -119,7 +146,7 @@ impl GeometryColumns {
     }
 }
 
-/// A geometry of well-known text, or of well-known binary in hexadecimal, as PostGIS gives it.
+/// A geometry as WKT, or as WKB or EWKB in hexadecimal, as in PostGIS.
 fn geometry_of_text(text: &str, out: &mut Vec<u8>) -> Result<(), Problem> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return wkt::read(text, out).map(|_| ());

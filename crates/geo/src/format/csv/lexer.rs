@@ -1,17 +1,17 @@
-//! CSV as people have it: rows that can be used, rows that cannot, and none lost between them.
+//! A lexer for CSV with damaged rows, none of which is lost.
 //!
-//! Why not a general CSV crate: they stop at the first byte that is not UTF-8, buffer a cell of
-//! any size, and let one unclosed quote swallow the rest of the file without a word. Here a bad
-//! row is a row with a [`RowProblem`] that names its column, and reading goes on behind it:
+//! Why not a general CSV crate: they stop at the first byte that is not UTF-8, buffer a cell of any size,
+//! and an unclosed quote silently swallows the rest of the file. Here a bad row has a [`RowProblem`] that
+//! names its column, and reading continues after it:
 //!
 //! - a cell over the limit is skipped to its end, in constant memory;
 //! - a quote that is never closed ends at the end of its own line, and from there on a quoted
 //!   cell may not span lines (so the file is scanned at most twice, however broken it is);
-//! - too few or too many cells are counted against the header, by whoever reads one;
+//! - too few or too many cells are found by the readers, which know the header;
 //! - bytes that do not fit the encoding are a problem of their cell, not of the file.
 //!
 //! Delimiter (comma, semicolon, tab, bar) is guessed from the header unless given; a byte-order
-//! mark is dropped; line ends may be LF, CRLF or CR; blank lines are no rows.
+//! mark is dropped; line ends may be LF, CRLF or CR; blank lines are skipped.
 
 use super::problem::{CsvError, RowProblem};
 use super::record::{CsvOptions, Record, Rewind};
@@ -93,7 +93,7 @@ impl<I: Rewind> Lexer<I> {
     /// Reads the next row that is not blank; false at the end.
     ///
     /// # Errors
-    /// Those of the input.
+    /// I/O errors.
     pub fn advance(&mut self) -> io::Result<bool> {
         loop {
             self.record.clear();
@@ -210,7 +210,7 @@ impl<I: Rewind> Lexer<I> {
         self.line = line;
         self.peek()?;
         self.at += 1;
-        // The rest of the line belongs to the bad row; its delimiters mean nothing any more.
+        // The rest of the line belongs to the bad row; its delimiters are ignored.
         let mut size = 0;
         loop {
             if self.at == self.filled && !self.fill()? {

@@ -1,8 +1,7 @@
 //! Comma-separated values, RFC 4180 with line feeds.
 //!
-//! `lexer` splits bytes into cells; it is the only code that knows quotes, delimiters and line
-//! ends. Two readers stand on it: [`RowReader`] gives rows of text under a header (what `geocode`
-//! passes through), and [`CsvReader`] gives batches of features with a geometry.
+//! `lexer` splits bytes into cells; quotes, delimiters and line ends are handled only there. Two readers
+//! use it: [`RowReader`] gives rows of text (for `geocode`), and [`CsvReader`] gives batches of features.
 
 mod geometry;
 mod lexer;

@@ -1,12 +1,12 @@
-//! What can be wrong with a row, and with a whole file.
+//! Problems of a row, and of a whole file.
 
 use std::fmt;
 use std::io;
 
-/// What is wrong with a row.
+/// A problem of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowProblem {
-    /// Not as many cells as the header has.
+    /// The number of cells differs from the header.
     CellCount {
         /// Cells in this row.
         found: usize,
@@ -75,7 +75,7 @@ impl fmt::Display for RowProblem {
     }
 }
 
-/// Why a file could not be opened as CSV at all.
+/// Why a file cannot be opened as CSV.
 #[derive(Debug)]
 pub enum CsvError {
     /// It could not be read.
@@ -84,9 +84,9 @@ pub enum CsvError {
     Empty,
     /// Its header cannot be used.
     Header(RowProblem),
-    /// It starts like something else.
+    /// It has another format.
     NotCsv(&'static str),
-    /// Two columns have one name.
+    /// Two columns have the same name.
     SameName(String),
 }
 

@@ -1,11 +1,10 @@
 //! Reading CSV.
 //!
-//! Every field is text. Guessing kinds would lose what a mapping may still need (`007`, `1.50`);
-//! a mapping says what a column is. The exceptions are the columns that hold the geometry: `lon`
-//! and `lat` (or `x` and `y`) under their usual names, or a column of well-known text, or of well-known
-//! binary in hexadecimal. They become the geometry and are no longer fields.
+//! Every field is text. Guessed types would lose what a mapping may still need (`007`, `1.50`); a mapping
+//! sets the type of a column. The exceptions are the columns of the geometry: `lon` and `lat` (or `x` and
+//! `y`) under their common names, or a column of WKT, or of WKB in hexadecimal. They are no fields.
 //!
-//! An empty cell is no value, a quoted empty one is empty text.
+//! An empty cell is null, a quoted empty cell is empty text.
 
 use std::fs::File;
 use std::path::Path;
@@ -81,7 +80,7 @@ impl CsvReader {
         let row = self.lexer.record();
         let text = text_of(row).map_err(|message| Problem::new(Code::DATA_EXCEPTION, message))?;
         if row.count != self.names.len() {
-            let message = format!("{} cells in a table of {}", row.count, self.names.len());
+            let message = format!("the row has {} cells, the header {}", row.count, self.names.len());
             return Err(Problem::new(Code::SCHEMA_MISMATCH, message));
         }
         let cell = |at: usize| cell_of(row, text, at);
@@ -134,7 +133,7 @@ pub(super) fn open(path: &Path, options: &CsvOptions) -> Result<Lexer<File>, Err
     })
 }
 
-/// A record over the limit ends the reading: its source is not whole, so it could not be a dead letter.
+/// A record over the limit is an error: its source is incomplete and could not be a dead letter.
 fn check_size(row: &Record, options: &ReadOptions) -> Result<(), Error> {
     if row.len <= options.record_len_max as u64 {
         return Ok(());
@@ -146,7 +145,7 @@ fn check_size(row: &Record, options: &ReadOptions) -> Result<(), Error> {
 /// All cells of a row as one text, if it has no problem.
 fn text_of(row: &Record) -> Result<&str, &'static str> {
     match &row.problem {
-        Some(RowProblem::QuoteNotClosed { .. }) => return Err("a quoted cell does not end"),
+        Some(RowProblem::QuoteNotClosed { .. }) => return Err("the quote of a cell is not closed"),
         Some(RowProblem::TextAfterQuote { .. }) => return Err("text follows a quoted cell"),
         _ => {}
     }
@@ -162,6 +161,7 @@ fn cell_of<'a>(row: &Record, text: &'a str, at: usize) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crs::Crs;
     use crate::format::Reader as _;
     use crate::wkt;
 
@@ -217,6 +217,56 @@ mod tests {
             let problem = rejected.first().and_then(|record| record.problems.first()).unwrap();
             assert_eq!(problem.path, path, "{problem}");
         }
+    }
+
+    #[test]
+    fn half_a_position_is_a_bad_record() {
+        let (rows, rejected) = read(b"name,lon,lat\na,16.37,\nb, ,48.21\nc,,\nd,1,2\n");
+        assert_eq!(rows, ["2 null Text(\"c\")", "3 POINT (1 2) Text(\"d\")"]);
+        let told: Vec<String> = rejected.iter().map(|record| record.problems[0].to_string()).collect();
+        let both = "fill in both, or neither for a row without geometry";
+        assert_eq!(
+            told,
+            [
+                format!(
+                    "INVALID_GEOMETRY: lat is empty, and lon is 16.37; {both}, record 0, at lat, byte 13"
+                ),
+                format!(
+                    "INVALID_GEOMETRY: lon is empty, and lat is 48.21; {both}, record 1, at lon, byte 22"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_prj_file_is_used_or_leaves_the_system_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let prj = dir.path().join("a.prj");
+        let open = |header: &str, given: Option<Crs>| {
+            std::fs::write(&path, format!("{header}\n10,50\n")).unwrap();
+            CsvReader::open(&path, ReadOptions { crs: given, ..ReadOptions::default() })
+                .map(|reader| reader.layer.crs)
+        };
+        let utm = Crs::epsg(25832);
+        for unknown in [&b"PROJCS[\"Atlantis\"]"[..], b"\xff\xfe\0", b""] {
+            std::fs::write(&prj, unknown).unwrap();
+            for header in ["lon,lat", "x,y"] {
+                assert_eq!(open(header, None).unwrap(), None, "{header}");
+                assert_eq!(open(header, Some(utm.clone())).unwrap(), Some(utm.clone()));
+            }
+        }
+        std::fs::write(&prj, utm.esri_wkt().unwrap()).unwrap();
+        assert_eq!(open("x,y", None).unwrap(), Some(utm));
+        let refused = open("lon,lat", None).unwrap_err().to_string();
+        assert!(refused.starts_with("CRS_MISMATCH: lon and lat are degrees, and "), "{refused}");
+        assert!(refused.contains("a.prj names EPSG:25832"), "{refused}");
+        std::fs::write(&prj, Crs::epsg(4258).esri_wkt().unwrap()).unwrap();
+        assert_eq!(open("lon,lat", None).unwrap(), Some(Crs::epsg(4258)));
+        std::fs::remove_file(&prj).unwrap();
+        std::fs::create_dir(&prj).unwrap();
+        let refused = open("lon,lat", None).unwrap_err().to_string();
+        assert!(refused.contains("a.prj: "), "{refused}");
     }
 
     #[test]

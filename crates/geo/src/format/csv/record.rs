@@ -1,4 +1,4 @@
-//! What goes into the lexer and what comes out: options, an input that can be read again, one row.
+//! Options, input and output of the lexer.
 
 use super::problem::RowProblem;
 use encoding_rs::{Encoding, UTF_8};
@@ -36,12 +36,12 @@ impl Default for CsvOptions {
     }
 }
 
-/// An input that can be read again: a quote that is never closed is found at the end.
+/// An input that can seek back: an unclosed quote is found only at the end.
 pub trait Rewind: Read {
     /// Goes to `offset`, which has been read before.
     ///
     /// # Errors
-    /// Those of seeking.
+    /// I/O errors.
     fn rewind_to(&mut self, offset: u64) -> io::Result<()>;
 }
 

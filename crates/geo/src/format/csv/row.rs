@@ -99,10 +99,20 @@ impl<I: Rewind> RowReader<I> {
         self.lexer.offset()
     }
 
+    /// Passes over the next row without decoding it; false at the end.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn skip(&mut self) -> io::Result<bool> {
+        let found = self.lexer.advance()?;
+        self.rows += u64::from(found);
+        Ok(found)
+    }
+
     /// Reads the next row; false at the end.
     ///
     /// # Errors
-    /// Those of the input.
+    /// I/O errors.
     pub fn read(&mut self, row: &mut CsvRow) -> io::Result<bool> {
         let found = self.lexer.advance()?;
         let record = self.lexer.record();

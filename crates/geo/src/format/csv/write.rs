@@ -1,11 +1,11 @@
 //! Writing CSV.
 //!
-//! An absent value is an empty cell, empty text a quoted one (`""`), so that reading back can
-//! tell them apart. A cell that a spreadsheet would take for a formula can be neutralised with a
-//! leading apostrophe; that changes the data, so it is a choice and not the default.
+//! Null is an empty cell, empty text a quoted one (`""`), so that a reader can distinguish them. A cell that
+//! a spreadsheet would run as a formula can be neutralised with a leading apostrophe; this changes the data,
+//! so it is not the default.
 //!
-//! Columns called `lon` and `lat` say their system. Others are `x` and `y`, and their system stands in a
-//! `.prj` file beside the table, where GDAL and QGIS look for it as well.
+//! Geographic coordinates are in columns `lon` and `lat`, projected ones in `x` and `y`. A system other than
+//! WGS 84 is written to a `.prj` file beside the table, where GDAL and QGIS look for it as well.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::schema::{Schema, free_name};
 use crate::wkb::{Cursor, Event, Shape};
 use crate::wkt;
 
-/// How the geometry shows.
+/// The columns of the geometry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Geometry {
     /// `lon` and `lat` (`x` and `y` in a projected system) if all are points, else `wkt`.
@@ -32,7 +32,7 @@ pub enum Geometry {
     LonLat,
     /// One column, `wkt`.
     Wkt,
-    /// Not at all.
+    /// No column.
     None,
 }
 
@@ -44,7 +44,7 @@ pub struct CsvWriter {
     buffer: Vec<u8>,
     scratch: Vec<u8>,
     written: Written,
-    /// The file that says the system, and its text.
+    /// Path and content of the `.prj` file.
     system: Option<(PathBuf, String)>,
 }
 
@@ -150,8 +150,8 @@ impl super::super::Writer for CsvWriter {
     }
 }
 
-/// The file that says the system, and its text. WGS 84 needs none, but what an earlier file left must not
-/// stay. One that belongs to a Shapefile is not touched.
+/// Path and content of the `.prj` file. WGS 84 needs none, but replaces that of an earlier file. The one of a
+/// Shapefile is not touched.
 fn beside(path: &Path, crs: &Crs) -> Option<(PathBuf, String)> {
     let file = system_file(path)?;
     let needed = !crs.is_wgs84() || file.exists();
@@ -159,7 +159,7 @@ fn beside(path: &Path, crs: &Crs) -> Option<(PathBuf, String)> {
     Some((file, crs.esri_wkt()?)).filter(|_| needed)
 }
 
-/// Where the system of a table is said: in a `.prj` file, unless that is a Shapefile's.
+/// The `.prj` file of a table, unless it belongs to a Shapefile.
 pub(super) fn system_file(path: &Path) -> Option<PathBuf> {
     Some(path.with_extension("prj")).filter(|_| !path.with_extension("shp").exists())
 }
@@ -175,7 +175,7 @@ fn point(wkb: &[u8]) -> Option<(f64, f64)> {
     }
 }
 
-/// Appends a cell of text, quoted where it must be.
+/// Appends a cell of text, quoted if necessary.
 fn cell(out: &mut Vec<u8>, text: &[u8], neutralise: bool) {
     let formula = neutralise && matches!(text.first(), Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r'));
     let blank = |b: Option<&u8>| b.is_some_and(u8::is_ascii_whitespace);

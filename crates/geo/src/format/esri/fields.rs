@@ -1,4 +1,4 @@
-//! What stands beside the features: fields, dates and the coordinate system.
+//! The metadata of a feature set: fields, dates and the coordinate reference system.
 
 use serde_json::{Number, Value as Json};
 use tidegate_core::Code;
@@ -82,6 +82,9 @@ pub fn crs(reference: &Json) -> Result<Crs, Problem> {
     }
     match ["wkt2", "wkt"].into_iter().find_map(|name| reference[name].as_str()) {
         Some(text) => text.parse(),
-        None => Err(Problem::new(Code::CRS_NOT_FOUND, format!("no system found in {reference:.100}"))),
+        None => Err(Problem::new(
+            Code::CRS_NOT_FOUND,
+            format!("unknown coordinate reference system {reference:.100}"),
+        )),
     }
 }

@@ -1,4 +1,4 @@
-//! Geometries of ESRI JSON as text of GeoJSON, for pages of a service, which are kept as GeoJSON.
+//! Converting ESRI JSON geometries to GeoJSON text, in which pages of a service are stored.
 
 use super::geometry::{Flags, write_with};
 use crate::error::Problem;

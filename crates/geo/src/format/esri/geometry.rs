@@ -1,7 +1,7 @@
-//! From a geometry of ESRI JSON to well-known binary.
+//! Parsing an ESRI JSON geometry into well-known binary.
 //!
-//! Coordinates go from the text into one list of numbers: as JSON objects they would take thirty times
-//! the room of their text.
+//! Coordinates are parsed into one list of numbers: as JSON values they would take thirty times the memory
+//! of their text.
 
 use serde_json::{Map, Value};
 use tidegate_core::Code;

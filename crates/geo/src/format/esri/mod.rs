@@ -1,11 +1,10 @@
-//! ESRI JSON: the feature sets that ArcGIS servers answer with.
+//! ESRI JSON: the feature sets of ArcGIS servers.
 //!
-//! The text goes through the same stream as GeoJSON, feature by feature, so that memory does not
-//! depend on its size. What stands beside the features (fields, system) may stand before or after
-//! them; so a first pass looks for it, as for GeoJSON. Lines and surfaces come out as multi shapes
-//! and rings find their shells, for the reasons that the Shapefile reader gives. Dates are counted
-//! in milliseconds and come out as moments in UTC. A server's error in place of features is told as
-//! such.
+//! The text goes through the same stream as GeoJSON, feature by feature, so memory does not depend on its
+//! size. Fields and system may come before or after the features, so a first pass looks for them, as for
+//! GeoJSON. Lines and polygons become multi geometries and holes are assigned to shells, as for Shapefiles.
+//! Dates are milliseconds since 1970 and become datetimes in UTC. A server's error in place of features is
+//! reported as such.
 
 mod fields;
 mod geojson;

@@ -29,7 +29,7 @@ pub struct EsriJsonReader {
 }
 
 impl EsriJsonReader {
-    /// Opens a file and looks through it for its fields and its system.
+    /// Opens a file and finds its fields and its system.
     ///
     /// # Errors
     /// If it is not JSON, holds a server's error, or names a system that is unknown.
@@ -40,7 +40,7 @@ impl EsriJsonReader {
         let records = loop {
             match first.step(|scan, _| scan.skip())? {
                 Found::End if !first.seen => {
-                    let problem = Problem::new(Code::UNEXPECTED_BODY, "there is no JSON in the file");
+                    let problem = Problem::new(Code::UNEXPECTED_BODY, "the file contains no JSON");
                     return Err(problem.at(0).into());
                 }
                 Found::End => break first.records(),

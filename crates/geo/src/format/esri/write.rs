@@ -1,8 +1,8 @@
 //! Writing feature sets.
 //!
-//! A feature set holds one family of shapes (points, multipoints, lines or surfaces) and no
-//! collections. Dates are counted in milliseconds, so that a moment must tell its offset and no
-//! finer part; there are no truth values, so that they become 1 and 0. Outer rings run clockwise.
+//! A feature set holds one geometry family (points, multipoints, lines or polygons) and no collections.
+//! Dates are milliseconds since 1970, so a datetime needs its UTC offset and nothing finer. Booleans become
+//! 1 and 0. Outer rings are clockwise.
 
 use std::sync::Arc;
 

@@ -1,8 +1,11 @@
-//! A small writer of FlatBuffers, front to back.
+//! A small writer of size-prefixed FlatBuffers, front to back.
 //!
-//! A table is a list of places of its fields (the vtable), and the fields. A field that is an
-//! object holds the distance to it, which must lie behind. All alignment counts from the start of
-//! the buffer, after the length that stands before it.
+//! A table is a vtable, which holds the offsets of the fields, followed by the fields. A field that
+//! is an object holds the forward offset of that object.
+//!
+//! Alignment counts from the size prefix, as in the official builders, and not from the root offset
+//! behind it: verifiers check the buffer with its prefix. A buffer is padded to [`ALIGN_MAX`], so
+//! that the next one in the file starts aligned as well.
 
 /// A field of a table.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +14,7 @@ pub(super) enum TableField {
     U16(u16),
     I32(i32),
     U64(u64),
-    /// The distance to an object that will be written.
+    /// Offset of an object that is written later.
     To,
 }
 
@@ -32,8 +35,14 @@ pub(super) struct Flat {
     out: Vec<u8>,
 }
 
-/// The length before the buffer.
+/// Length of the size prefix in bytes.
 const PREFIX: usize = 4;
+
+/// Most fields that a table of ours has.
+const FIELDS_MAX: usize = 9;
+
+/// Largest alignment of a scalar in bytes: that of a double.
+const ALIGN_MAX: usize = 8;
 
 impl Flat {
     /// Starts a new buffer.
@@ -42,15 +51,15 @@ impl Flat {
         self.out.extend_from_slice(&[0; PREFIX + 4]);
     }
 
-    /// The whole buffer with its length.
+    /// The whole buffer with its size prefix.
     pub(super) fn finish(&mut self) -> &[u8] {
-        self.align(4, 0);
+        self.align(ALIGN_MAX, 0);
         let len = u32::try_from(self.out.len() - PREFIX).unwrap_or(u32::MAX);
         self.set(0, len);
         &self.out
     }
 
-    /// Where the distance to the root table stands.
+    /// Position of the root offset.
     pub(super) fn root(&self) -> usize {
         PREFIX
     }
@@ -63,26 +72,24 @@ impl Flat {
 
     /// Pads so that what comes `ahead` bytes later is aligned.
     fn align(&mut self, to: usize, ahead: usize) {
-        while !(self.out.len() - PREFIX + ahead).is_multiple_of(to) {
+        while !(self.out.len() + ahead).is_multiple_of(to) {
             self.out.push(0);
         }
     }
 
-    /// Writes a table that the field at `from` refers to. Returns the places of its fields, to be
-    /// referred from; there may be eight.
-    pub(super) fn table(&mut self, from: usize, fields: &[(u16, TableField)]) -> [usize; 8] {
+    /// Writes a table that the offset at `from` refers to. Returns the positions of its fields, at most
+    /// nine, in the order given.
+    pub(super) fn table(&mut self, from: usize, fields: &[(u16, TableField)]) -> [usize; FIELDS_MAX] {
         let slots = fields.iter().map(|(slot, _)| usize::from(*slot) + 1).max().unwrap_or(0);
         let vtable_len = 4 + slots * 2;
-        self.align(8, vtable_len + 4);
+        self.align(ALIGN_MAX, vtable_len + 4);
         let vtable = self.out.len();
         self.out.resize(vtable + vtable_len, 0);
         let table = self.out.len();
         self.out.extend_from_slice(&u32::try_from(vtable_len).unwrap_or(0).to_le_bytes());
-        let mut places = [0; 8];
+        let mut places = [0; FIELDS_MAX];
         for ((slot, field), place) in fields.iter().zip(&mut places) {
-            while !(self.out.len() - PREFIX).is_multiple_of(field.size()) {
-                self.out.push(0);
-            }
+            self.align(field.size(), 0);
             *place = self.out.len();
             let offset = u16::try_from(self.out.len() - table).unwrap_or(0).to_le_bytes();
             let entry = vtable + 4 + usize::from(*slot) * 2;
@@ -112,7 +119,7 @@ impl Flat {
         self.set(from, u32::try_from(to - from).unwrap_or(0));
     }
 
-    /// Begins a list of `count` items of a size, referred to from `from`.
+    /// Begins a vector of `count` items that the offset at `from` refers to.
     fn list(&mut self, from: usize, count: usize, item_align: usize) {
         self.align(item_align.max(4), 4);
         self.refer(from, self.out.len());
@@ -136,6 +143,14 @@ impl Flat {
         }
     }
 
+    /// A vector of `count` numbers that are bytes already.
+    pub(super) fn f64_bytes<'a>(&mut self, from: usize, count: usize, parts: impl Iterator<Item = &'a [u8]>) {
+        self.list(from, count, 8);
+        for part in parts {
+            self.out.extend_from_slice(part);
+        }
+    }
+
     pub(super) fn f64s(&mut self, from: usize, count: usize, numbers: impl Iterator<Item = f64>) {
         self.list(from, count, 8);
         for number in numbers {
@@ -143,8 +158,8 @@ impl Flat {
         }
     }
 
-    /// A list of objects to be written; returns the place of the first reference, the others
-    /// follow each four bytes on.
+    /// A vector of offsets of objects that are written later. Returns the position of the first
+    /// offset; the others follow every four bytes.
     pub(super) fn objects(&mut self, from: usize, count: usize) -> usize {
         self.list(from, count, 4);
         let first = self.out.len();

@@ -1,13 +1,13 @@
 //! From well-known binary to the geometry table of FlatGeobuf.
 //!
-//! A simple shape is one list of positions and, if it has several lines or rings, the list of where
-//! each ends. A multipolygon or collection is a list of parts.
+//! A simple geometry is a vector of positions and, if it has several lines or rings, the vector of their
+//! ends. A multipolygon or collection is a vector of parts.
 
 use super::flat::{Flat, TableField};
 use crate::error::Problem;
 use crate::wkb::{Cursor, Dim, Event, Run, Shape};
 
-/// One geometry taken apart: its runs, or its parts.
+/// A geometry as runs of positions, or as parts.
 #[derive(Debug)]
 struct GeometryParts {
     shape: Shape,
@@ -16,7 +16,7 @@ struct GeometryParts {
     parts: Vec<GeometryParts>,
 }
 
-/// Writes a geometry that the field at `from` refers to.
+/// Writes a geometry that the offset at `from` refers to.
 pub(super) fn write(flat: &mut Flat, from: usize, wkb: &[u8]) -> Result<(), Problem> {
     let mut cursor = Cursor::default();
     let mut open: Vec<GeometryParts> = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn write(flat: &mut Flat, from: usize, wkb: &[u8]) -> Result<(), Prob
                         write_part(flat, from, wkb, &part);
                         break;
                     }
-                    // The members of these are nothing but their runs.
+                    // Their members are runs of positions.
                     Some(outer) if matches!(outer.shape, Shape::MultiPoint | Shape::MultiLineString) => {
                         outer.runs.extend(part.runs);
                     }
@@ -77,7 +77,13 @@ fn write_part(flat: &mut Flat, from: usize, wkb: &[u8], part: &GeometryParts) {
     }
     let places = flat.table(from, &fields);
     let count: usize = runs.iter().map(|run| run.count).sum();
-    flat.f64s(places[0], count * 2, runs.iter().flat_map(|run| run.xy(wkb)).flat_map(|(x, y)| [x, y]));
+    if part.dim == Dim::Xy {
+        // As they lie: both formats store x and y of a position side by side, in the same order of bytes.
+        let bytes = runs.iter().map(|run| wkb.get(run.range()).unwrap_or_default());
+        flat.f64_bytes(places[0], count * 2, bytes);
+    } else {
+        flat.f64s(places[0], count * 2, runs.iter().flat_map(|run| run.xy(wkb)).flat_map(|(x, y)| [x, y]));
+    }
     let mut next = 2;
     for (there, at) in [(z, 2), (m, 2 + usize::from(z))] {
         if there {

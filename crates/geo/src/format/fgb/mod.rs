@@ -1,22 +1,23 @@
 //! FlatGeobuf 3: a header, a packed index, and features in the order of the index.
 //!
-//! Why our own writer: the crate's spends half of its time seeking in its temporary file. We keep
-//! features in the order they come in an unnamed file, sort only their boxes, and copy the features
-//! out in that order. The index stands before the features but is known only when they are
-//! written; its size is known before, so that both are written side by side.
+//! Why our own writer: the crate's spends half of its time seeking in its temporary file. We append
+//! features to an unnamed file, sort only their bounding boxes, and copy the features in that order. The
+//! index comes before the features but is known only after them; its size is known, so both are written
+//! at the same time.
 //!
-//! Why our own reader: the crate (`flatgeobuf` 6.0) gives a geometry as events of `geozero`, of which
-//! well-known binary would be built again; it brings six crates (`flatbuffers`, `geozero`, `geo-types` and
-//! theirs) in place of 600 lines that copy the coordinates and check each distance before it is followed.
+//! Why our own reader: the crate (`flatgeobuf` 6.0) emits a geometry as events of `geozero`, from which
+//! well-known binary would have to be built again. It brings six crates (`flatbuffers`, `geozero`,
+//! `geo-types` and theirs) in place of 600 lines that copy the coordinates and check each offset.
 //!
-//! The records are FlatBuffers. A builder of a page (`flat`) writes them forwards, which suits
-//! a stream; parents come before their children and are given the places of the children when
-//! those are known.
+//! The records are FlatBuffers. A short builder (`flat`) writes them forwards, which suits a stream:
+//! parents come before their children, and their offsets are filled in later.
 
 mod flat;
 mod geometry;
 mod read;
 mod table;
+#[cfg(test)]
+mod verify;
 mod write;
 
 pub use read::FlatGeobufReader;

@@ -1,8 +1,8 @@
 //! Reading FlatGeobuf.
 //!
-//! The file is not trusted: every distance and count is checked against the bytes that are there
-//! before it is followed (`FlatTable`), and parts nest no deeper than well-known binary allows. The
-//! index is passed over; features are read in the order of the file.
+//! The file is not trusted: every offset and count is checked against the length of the buffer
+//! (`FlatTable`), and parts nest no deeper than well-known binary allows. The index is skipped; features
+//! are read in the order of the file.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -50,26 +50,26 @@ impl FlatGeobufReader {
     pub fn open(path: &Path, options: ReadOptions) -> Result<FlatGeobufReader, Error> {
         let mut input = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut head = [0; 12];
-        input.read_exact(&mut head).map_err(|_| broken("too short"))?;
+        input.read_exact(&mut head).map_err(|_| broken("it is too short"))?;
         if head.get(..7) != MAGIC.get(..7) {
-            return Err(broken("another start").into());
+            return Err(broken("it has another magic number").into());
         }
         let len = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
         if len > HEADER_LEN_MAX {
             return Err(broken("the header is too long").into());
         }
         let mut header = vec![0; len];
-        input.read_exact(&mut header).map_err(|_| broken("the header is cut"))?;
-        let table = FlatTable::root(&header).ok_or_else(|| broken("no header"))?;
+        input.read_exact(&mut header).map_err(|_| broken("the header is truncated"))?;
+        let table = FlatTable::root(&header).ok_or_else(|| broken("the header is not a table"))?;
         let (mut schema, mut types) = (Schema::default(), Vec::new());
         for column in table.tables(7) {
-            let column = column.ok_or_else(|| broken("a column leads outside the header"))?;
+            let column = column.ok_or_else(|| broken("the offset of a column is out of range"))?;
             let kind = column.u8(1).unwrap_or(0);
-            let name = column.text(0).ok_or_else(|| broken("a column without a name"))?;
+            let name = column.text(0).ok_or_else(|| broken("a column has no name"))?;
             if schema.position(name).is_some() {
-                return Err(broken("two columns of one name").into());
+                return Err(broken("two columns have the same name").into());
             }
-            schema.add(name, kind_of(kind).ok_or_else(|| broken("a column of an unknown type"))?);
+            schema.add(name, kind_of(kind).ok_or_else(|| broken("a column has an unknown type"))?);
             types.push(kind);
             if types.len() > FIELDS_MAX {
                 return Err(too_many_fields().into());
@@ -141,7 +141,8 @@ impl FlatGeobufReader {
         batch.push_with(
             |out| match feature.table(0) {
                 Some(geometry) => {
-                    let geometry = geometry.ok_or_else(|| bad("the geometry leads outside the record"))?;
+                    let geometry =
+                        geometry.ok_or_else(|| bad("the offset of the geometry is out of range"))?;
                     let len_max = out.len() + 64 + self.bytes.len().saturating_mul(8);
                     self.geometry(geometry, self.shape, 0, len_max, out)
                 }
@@ -151,8 +152,8 @@ impl FlatGeobufReader {
         )
     }
 
-    /// Appends a geometry. Distances may all lead to the same part, and parts to parts, so that what is
-    /// written is held to a multiple of what was read.
+    /// Appends a geometry. Many offsets may refer to the same part, so the output is limited to a multiple of
+    /// the input.
     fn geometry(
         &self,
         table: FlatTable<'_>,
@@ -162,20 +163,21 @@ impl FlatGeobufReader {
         out: &mut Vec<u8>,
     ) -> Result<(), Problem> {
         let number = table.u8(6).filter(|number| *number != 0).unwrap_or(outer);
-        let shape = Shape::from_number(number.into()).ok_or_else(|| bad("a geometry of an unknown type"))?;
+        let shape =
+            Shape::from_number(number.into()).ok_or_else(|| bad("the geometry has an unknown type"))?;
         let has_parts = matches!(shape, Shape::MultiPolygon | Shape::GeometryCollection);
         if has_parts && depth >= DEPTH_MAX {
             return Err(bad("parts nest too deep"));
         }
         if out.len() > len_max {
-            return Err(bad("the same parts stand for many"));
+            return Err(bad("too many offsets refer to the same part"));
         }
         write::begin(out, shape, self.dim);
         if has_parts {
             let hole = write::hole(out);
             let mut count = 0;
             for part in table.tables(7) {
-                let part = part.ok_or_else(|| bad("a part leads outside the record"))?;
+                let part = part.ok_or_else(|| bad("the offset of a part is out of range"))?;
                 let inner = if shape == Shape::MultiPolygon { 3 } else { 0 };
                 if inner == 3 && !matches!(part.u8(6), None | Some(0 | 3)) {
                     return Err(bad("a MultiPolygon cannot hold a part of this type"));
@@ -214,7 +216,7 @@ impl FlatGeobufReader {
                 let mut from = 0;
                 for end in ends {
                     if end < from || end > count {
-                        return Err(bad("an end beyond the positions"));
+                        return Err(bad("the end of a part is out of range"));
                     }
                     if shape == Shape::MultiLineString {
                         write::begin(out, Shape::LineString, self.dim);
@@ -242,7 +244,9 @@ struct FgbPositions<'a> {
 
 impl FgbPositions<'_> {
     fn write(&self, from: usize, to: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
-        let Some(xy) = self.xy.get(from * 16..to * 16) else { return Err(bad("too few positions")) };
+        let Some(xy) = self.xy.get(from * 16..to * 16) else {
+            return Err(bad("the geometry has too few positions"));
+        };
         if self.dim == Dim::Xy {
             out.extend_from_slice(xy);
             return Ok(());
@@ -260,7 +264,7 @@ impl FgbPositions<'_> {
     }
 }
 
-/// How many nodes an index of this many features has.
+/// Number of nodes in the index of this many features.
 fn index_nodes(features: u64, node_size: u64) -> u64 {
     if features == 0 || node_size < 2 {
         return 0;
@@ -289,13 +293,13 @@ fn kind_of(number: u8) -> Option<Kind> {
 }
 
 fn properties(mut bytes: &[u8], types: &[u8], values: &mut [Owned]) -> Result<(), Problem> {
-    let cut = || Problem::new(Code::DATA_EXCEPTION, "the properties are cut");
+    let cut = || Problem::new(Code::DATA_EXCEPTION, "the properties are truncated");
     while !bytes.is_empty() {
         let (column, rest) = bytes.split_first_chunk::<2>().ok_or_else(cut)?;
         let column = usize::from(u16::from_le_bytes(*column));
         let number = *types
             .get(column)
-            .ok_or_else(|| Problem::new(Code::SCHEMA_MISMATCH, "a property of no column"))?;
+            .ok_or_else(|| Problem::new(Code::SCHEMA_MISMATCH, "a property has no column"))?;
         let width = match number {
             0..=2 => 1,
             3 | 4 => 2,
@@ -335,7 +339,9 @@ fn property(value: &[u8], number: u8) -> Result<Owned, Problem> {
         0 | 1 | 3..=7 => Owned::Int(i64::from_le_bytes(wide)),
         8 => {
             let int = i64::try_from(u64::from_le_bytes(wide));
-            Owned::Int(int.map_err(|_| Problem::new(Code::DATA_EXCEPTION, "a number beyond 63 bits"))?)
+            Owned::Int(
+                int.map_err(|_| Problem::new(Code::DATA_EXCEPTION, "an unsigned integer exceeds 63 bits"))?,
+            )
         }
         9 => Owned::Real(f64::from(f32::from_le_bytes([wide[0], wide[1], wide[2], wide[3]]))),
         10 => Owned::Real(f64::from_le_bytes(wide)),

@@ -1,7 +1,7 @@
-//! A table of a FlatBuffer that is not trusted: every step is checked, and what leads outside is
-//! not there.
+//! A table of an untrusted FlatBuffer: every offset is checked, and a field outside of the buffer counts as
+//! absent.
 
-/// A table, by its place in the buffer.
+/// A table, by its position in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlatTable<'a> {
     buffer: &'a [u8],
@@ -22,14 +22,14 @@ impl<'a> FlatTable<'a> {
         FlatTable::at(buffer, u32_at(buffer, 0)?)
     }
 
-    /// The table at a place, if it and the list of its fields lie in the buffer.
+    /// The table at a position, if it and its vtable lie in the buffer.
     fn at(buffer: &'a [u8], at: usize) -> Option<FlatTable<'a>> {
         let table = FlatTable { buffer, at };
         let (vtable, vtable_len) = table.vtable()?;
         (vtable_len >= 4 && buffer.len() >= vtable.checked_add(vtable_len)?).then_some(table)
     }
 
-    /// Where the list of the fields' places stands, and its length.
+    /// Position and length of the vtable.
     fn vtable(&self) -> Option<(usize, usize)> {
         let back = i64::from(i32::from_le_bytes(take(self.buffer, self.at)?));
         let vtable = usize::try_from((self.at as i64).checked_sub(back)?).ok()?;
@@ -64,18 +64,18 @@ impl<'a> FlatTable<'a> {
         self.field(slot).and_then(|at| take(self.buffer, at)).map(u64::from_le_bytes)
     }
 
-    /// Where a field leads.
+    /// The position that a field refers to.
     fn target(&self, slot: usize) -> Option<usize> {
         let at = self.field(slot)?;
         at.checked_add(u32_at(self.buffer, at)?)
     }
 
-    /// The table that a field leads to, if there is one; `Some(None)` if it leads outside.
+    /// The table that a field refers to; `None` without the field, `Some(None)` if it is out of range.
     pub(super) fn table(&self, slot: usize) -> Option<Option<FlatTable<'a>>> {
         self.field(slot).map(|_| self.target(slot).and_then(|at| FlatTable::at(self.buffer, at)))
     }
 
-    /// The bytes of a list of items of this size; empty if it is not there or not whole.
+    /// The bytes of a vector of items of this size; empty if it is absent or out of range.
     fn list(&self, slot: usize, size: usize) -> (usize, &'a [u8]) {
         let found = self.target(slot).and_then(|at| {
             let len = u32_at(self.buffer, at)?.checked_mul(size)?;
@@ -93,7 +93,7 @@ impl<'a> FlatTable<'a> {
         self.bytes(slot).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
-    /// The bytes of a list of doubles.
+    /// The bytes of a vector of doubles.
     pub(super) fn f64s(&self, slot: usize) -> &'a [u8] {
         self.list(slot, 8).1
     }
@@ -103,7 +103,7 @@ impl<'a> FlatTable<'a> {
         bytes.chunks_exact(4).map(|item| u32::from_le_bytes(item.try_into().unwrap_or_default()))
     }
 
-    /// The tables of a list; `None` for one that lies outside.
+    /// The tables of a vector; `None` for one that is out of range.
     pub(super) fn tables(&self, slot: usize) -> impl Iterator<Item = Option<FlatTable<'a>>> + 'a {
         let (start, bytes) = self.list(slot, 4);
         let buffer = self.buffer;

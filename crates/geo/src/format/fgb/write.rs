@@ -1,8 +1,8 @@
 //! Writing FlatGeobuf.
 //!
-//! The index stands before the features and both follow a Hilbert curve, so that nothing can be
-//! written before all is known: features wait in an unnamed file, their boxes and places in a
-//! [`Collector`]. What is held in memory does not grow with their number.
+//! The index comes before the features, and both follow a Hilbert curve, so nothing can be written before
+//! the last feature: features are spooled to an unnamed file, their bounding boxes and offsets go to a
+//! [`Collector`]. Memory does not grow with their number.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -24,19 +24,21 @@ use crate::schema::{Kind, Schema};
 use crate::wkb::{self, Dim, Shape};
 
 pub(super) const MAGIC: [u8; 8] = [0x66, 0x67, 0x62, 3, 0x66, 0x67, 0x62, 0];
-/// How many boxes each node of the index holds.
+/// Entries per node of the index.
 const NODE_SIZE: u64 = 16;
+/// Size of an entry of the index, in bytes.
 pub(super) const NODE_LEN: u64 = 40;
 
 /// A FlatGeobuf file being written.
 pub struct FlatGeobufWriter {
     file: Pending,
-    /// The features as they came.
+    /// The spooled features, in the order of input.
     features: BufWriter<File>,
-    /// How many, and how many bytes.
+    /// Number of features.
     count: u64,
+    /// Length of the spooled features, in bytes.
     len: u64,
-    /// The boxes of those that have one, under their places.
+    /// The bounding boxes of the features that have one, with their offsets.
     boxes: Collector,
     schema: Arc<Schema>,
     crs: Crs,
@@ -46,7 +48,7 @@ pub struct FlatGeobufWriter {
     shape: Option<Shape>,
     flat: Flat,
     properties: Vec<u8>,
-    /// How many bytes of features are put in order at once.
+    /// Bytes of features that are sorted in memory at once.
     window: usize,
 }
 
@@ -54,10 +56,10 @@ const WINDOW: usize = 32 << 20;
 const WINDOWS_MAX: u64 = 16;
 
 impl FlatGeobufWriter {
-    /// Opens a new file.
+    /// Creates a file.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(
         path: &Path,
         schema: &Arc<Schema>,
@@ -88,7 +90,7 @@ impl FlatGeobufWriter {
     fn header(&self, flat: &mut Flat, total: Option<Bounds>) {
         let shape =
             if self.mixed { 0 } else { self.shape.or(self.schema.shape).map_or(0, |shape| shape as u8) };
-        // The index holds every feature or none.
+        // The index has all features or none.
         let indexed = self.is_indexed();
         flat.begin();
         let places = flat.table(
@@ -102,6 +104,7 @@ impl FlatGeobufWriter {
                 (9, TableField::U16(if indexed { NODE_SIZE as u16 } else { 0 })),
                 (2, TableField::U8(shape)),
                 (3, TableField::U8(u8::from(self.dim.has_z()))),
+                (4, TableField::U8(u8::from(self.dim.has_m()))),
             ],
         );
         flat.text(places[0], &self.name);
@@ -122,7 +125,7 @@ impl FlatGeobufWriter {
         self.count > 0 && self.boxes.len() as u64 == self.count
     }
 
-    /// Copies the features out in the order of the curve, and their boxes into the index.
+    /// Writes the features in the order of the curve, and their boxes into the index.
     fn write_indexed(&mut self, mut source: File, start: u64) -> Result<(), Error> {
         let boxes = std::mem::replace(&mut self.boxes, Collector::new());
         let Some(total) = boxes.total() else { return Ok(()) };
@@ -133,7 +136,7 @@ impl FlatGeobufWriter {
         let mut leaves = open_at(&path, start + leaves_from * NODE_LEN)?;
         let mut out = open_at(&path, start + nodes * NODE_LEN)?;
         let (mut offset, mut buffer) = (0u64, Vec::new());
-        // Past some windows, going to each feature costs less than reading everything for each.
+        // Beyond some windows, seeking to each feature is cheaper than one pass per window.
         let window = if self.len <= WINDOWS_MAX * self.window as u64 { self.window } else { 0 };
         let mut waiting: Vec<(u64, usize)> = Vec::new();
         let mut waiting_len = 0;
@@ -159,7 +162,7 @@ impl FlatGeobufWriter {
         self.write_upper(&levels, start)
     }
 
-    /// The levels above the leaves, each from the one below as it lies in the file.
+    /// Writes the levels above the leaves, each from the level below in the file.
     fn write_upper(&self, levels: &[u64], start: u64) -> Result<(), Error> {
         let mut below_from: u64 = levels.iter().skip(1).sum();
         for (below, count) in levels.iter().zip(levels.iter().skip(1)) {
@@ -185,9 +188,8 @@ impl FlatGeobufWriter {
     }
 }
 
-/// A feature's place in the file where features wait, as one number: its offset and its length, in
-/// units of four bytes, to which all are padded. A length that does not fit is told by the feature
-/// itself.
+/// Offset and length of a spooled feature as one number, in units of four bytes. A length that does not fit
+/// is read from the size prefix of the feature.
 fn place(from: u64, len: usize) -> i64 {
     let len = u64::try_from(len / 4).unwrap_or(LEN_MAX).min(LEN_MAX);
     (((from / 4) << LEN_BITS) | len).cast_signed()
@@ -196,7 +198,7 @@ fn place(from: u64, len: usize) -> i64 {
 const LEN_BITS: u32 = 20;
 const LEN_MAX: u64 = (1 << LEN_BITS) - 1;
 
-/// What [`place`] put together.
+/// The inverse of [`place`]: offset and length in bytes.
 fn placed(place: i64, source: &mut File) -> std::io::Result<(u64, usize)> {
     let (from, len) = ((place.cast_unsigned() >> LEN_BITS) * 4, place.cast_unsigned() & LEN_MAX);
     if len < LEN_MAX {
@@ -279,8 +281,7 @@ fn read_at(file: &mut File, at: u64, buffer: &mut [u8]) -> std::io::Result<()> {
     std::io::Read::read_exact(file, buffer)
 }
 
-/// Reads pieces of a file in the order in which they lie there, into the order in which they are
-/// asked for: one run through the file instead of a jump per piece.
+/// Reads pieces of a file in one sequential pass and returns them in the requested order.
 fn gather(source: &mut File, pieces: &[(u64, usize)], out: &mut Vec<u8>) -> std::io::Result<()> {
     out.clear();
     let mut order: Vec<(u64, usize, usize)> = Vec::with_capacity(pieces.len());
@@ -305,7 +306,7 @@ fn gather(source: &mut File, pieces: &[(u64, usize)], out: &mut Vec<u8>) -> std:
     Ok(())
 }
 
-/// How many nodes each level has, from the leaves up.
+/// Number of nodes per level, leaves first.
 fn levels(features: u64) -> Vec<u64> {
     let mut levels = vec![features];
     let mut count = features;
@@ -410,7 +411,7 @@ mod tests {
         for (from, len) in [(0, 4), (1 << 44, 4 << 19), (4, (4 << 20) - 8)] {
             assert_eq!(placed(place(from, len), &mut file).unwrap(), (from, len));
         }
-        // Too long for its place: the feature tells.
+        // Too long: the length comes from the size prefix.
         file.write_all(&[0; 8]).unwrap();
         file.write_all(&(5u32 << 20).to_le_bytes()).unwrap();
         assert_eq!(placed(place(8, (5 << 20) + 4), &mut file).unwrap(), (8, (5 << 20) + 4));

@@ -1,4 +1,4 @@
-//! From one feature's text to one row of a batch.
+//! Parsing one feature into one row of a batch.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::schema::{Kind, Schema};
 use crate::wkb::Shape;
 
-/// A property, by its place in the text or in the scratch where its escapes are resolved.
+/// A property, as a range of the text or of the buffer with resolved escapes.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Null,
@@ -25,7 +25,7 @@ enum Slot {
     Json(usize, usize),
 }
 
-/// Reads records; one is used for many.
+/// Parses records. Reused from record to record.
 #[derive(Debug)]
 pub(super) struct Features {
     schema: Arc<Schema>,
@@ -61,7 +61,7 @@ impl Features {
         }
     }
 
-    /// Reads a feature or a bare geometry. What is wrong with it goes to `issues`.
+    /// Parses a feature or a bare geometry. Problems go to `issues`.
     pub(super) fn record(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
         self.slots.fill(Slot::Null);
         self.scratch.clear();
@@ -78,37 +78,24 @@ impl Features {
         while more {
             let key = scan.key()?;
             scan.peek()?;
-            let again = match raw(scan, key) {
-                b"type" => typed,
-                b"geometry" => has_geometry,
-                b"properties" => has_properties,
-                _ => false,
-            };
-            if again {
-                let name = String::from_utf8_lossy(raw(scan, key)).into_owned();
-                let message = format!("the feature has the member {name:?} twice");
-                self.issues.add_under(Code::SCHEMA_MISMATCH, scan.at, message, &name);
-                scan.skip()?;
-                more = scan.comma_or(b'}')?;
-                continue;
-            }
             match raw(scan, key) {
-                b"type" => match self.type_of(scan)? {
+                b"type" if !typed => match self.type_of(scan)? {
                     Type::Feature => typed = true,
                     Type::Geometry => return self.bare(from, scan),
                     Type::Other => typed = true,
                 },
                 b"coordinates" | b"geometries" if !typed => return self.bare(from, scan),
-                b"geometry" => {
+                b"geometry" if !has_geometry => {
                     has_geometry = true;
                     self.geometry(scan)?;
                 }
-                b"properties" => {
+                b"properties" if !has_properties => {
                     has_properties = true;
                     self.issues.push(PathStep::Name("properties"));
                     self.properties(scan)?;
                     self.issues.pop();
                 }
+                b"type" | b"geometry" | b"properties" => self.repeated_member(scan, key)?,
                 b"id" => self.id(scan)?,
                 b"bbox" => self.bbox(scan)?,
                 b"crs" => {
@@ -146,7 +133,16 @@ impl Features {
         self.geometries.crs.or(self.crs)
     }
 
-    /// Keeps a member as it is spelt, unless it could be taken for one of the standard.
+    /// A member that the feature has already.
+    #[cold]
+    fn repeated_member(&mut self, scan: &mut Scan<'_>, key: Text) -> Result<(), Stop> {
+        let name = String::from_utf8_lossy(raw(scan, key)).into_owned();
+        let message = format!("the feature has the member {name:?} twice");
+        self.issues.add_under(Code::SCHEMA_MISMATCH, scan.at, message, &name);
+        scan.skip()
+    }
+
+    /// Keeps a foreign member verbatim, unless it could be taken for one of the standard.
     fn foreign(&mut self, scan: &mut Scan<'_>, key: Text) -> Result<(), Stop> {
         const NAMED: [&[u8]; 9] = [
             b"type",
@@ -358,7 +354,7 @@ impl Features {
         Ok(slot.unwrap_or(Slot::Null))
     }
 
-    /// JSON is UTF-8 by definition; text that is not must not slip through as empty.
+    /// JSON is UTF-8 by definition; other text must not pass as empty.
     fn check_utf8(&self, text: &[u8]) -> Result<(), Problem> {
         let places = self.slots.iter().zip(self.schema.fields()).filter_map(|(slot, field)| match *slot {
             Slot::Text(start, end) | Slot::Json(start, end) => Some((text.get(start..end), field)),
@@ -373,7 +369,7 @@ impl Features {
         Ok(())
     }
 
-    /// Adds the record read last to the batch.
+    /// Adds the last record to the batch.
     pub(super) fn push(
         &self,
         text: &[u8],

@@ -16,9 +16,9 @@ use crate::format::{Format, Layer, Rejected};
 /// Opens a file of any of the framings.
 pub(in crate::format) fn open(path: &Path, options: ReadOptions) -> Result<FileReader, Error> {
     let inferred = infer(File::open(path)?, options.record_len_max)?;
-    // No rows are no rows, but no text is no JSON.
-    if inferred.blank && Format::of_path(path) == Some(Format::GeoJson) {
-        return Err(Problem::new(Code::UNEXPECTED_BODY, "there is no GeoJSON in the file").at(0).into());
+    // A file without records is valid, a file without text is not.
+    if inferred.blank && options.format.or_else(|| Format::of_path(path)) == Some(Format::GeoJson) {
+        return Err(Problem::new(Code::UNEXPECTED_BODY, "the file contains no GeoJSON").at(0).into());
     }
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
     let unsaid = || Ok(Some(options.crs.clone().unwrap_or_else(Crs::wgs84)));

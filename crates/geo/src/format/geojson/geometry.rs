@@ -1,9 +1,8 @@
-//! From a GeoJSON geometry straight to well-known binary.
+//! Parsing a GeoJSON geometry into well-known binary.
 //!
-//! The header of well-known binary names the dimensions, GeoJSON shows them only in the positions.
-//! So the size is guessed from the first position before the header is written. Should the guess
-//! be wrong, the coordinates are read once more at the largest size, and shorter positions get height 0, as GDAL
-//! does.
+//! The header of well-known binary declares the dimensions; GeoJSON shows them only in its positions. So
+//! they are guessed from the first position before the header is written. If the guess is wrong, the
+//! coordinates are parsed again with the largest dimension, and shorter positions get height 0, as in GDAL.
 
 use tidegate_core::Code;
 
@@ -11,8 +10,8 @@ use super::issues::{Issues, PathStep};
 use super::scan::{Scan, Stop, Text};
 use crate::wkb::{DEPTH_MAX, Dim, Shape, write};
 
-/// What to do with a geometry that JSON can spell but RFC 7946 forbids: a line of one position, a
-/// ring that is short or not closed.
+/// What to do with a geometry that RFC 7946 forbids: a line of one position, a ring that is too short or
+/// not closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
     /// Refuse the record.
@@ -22,7 +21,7 @@ pub enum Rules {
     Pass,
 }
 
-/// Reads geometries; one is used for many records.
+/// Parses geometries. Reused from record to record.
 #[derive(Debug, Default)]
 pub(super) struct Geometries {
     pub(super) rules: Rules,
@@ -37,8 +36,8 @@ impl Geometries {
         Geometries { rules, ..Geometries::default() }
     }
 
-    /// Reads a geometry object and appends it. Problems go to `issues`; what was appended then
-    /// means nothing.
+    /// Parses a geometry object and appends it. Problems go to `issues`; the appended bytes are then
+    /// meaningless.
     pub(super) fn object(
         &mut self,
         scan: &mut Scan<'_>,
@@ -296,7 +295,7 @@ pub(super) fn raw<'a>(scan: &Scan<'a>, text: Text) -> &'a [u8] {
     scan.bytes.get(text.start..text.end).unwrap_or_default()
 }
 
-/// How far to look for the first position. A guess that fails costs a second reading, no more.
+/// Bytes to search for the first position. A wrong guess only costs a second pass.
 const LOOK_AHEAD: usize = 256;
 
 /// The size of the first position, guessed by looking for the first array of numbers after a

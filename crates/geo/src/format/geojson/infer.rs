@@ -1,11 +1,13 @@
-//! Finding the schema of a GeoJSON source: one pass that looks at names and kinds only.
+//! Schema inference: one pass over a GeoJSON source that looks at names and types only.
 //!
-//! Why a whole pass and not the first thousand features: a writer prepares its table once, and a
-//! field that first appears in the last feature must have a column. Without geometry to build,
-//! the pass costs a fraction of the reading.
+//! Why a whole pass and not the first thousand features: a writer creates its table once, and a field that
+//! first appears in the last feature needs a column. Without building geometries, the pass costs a fraction
+//! of reading.
 
 use std::io::Read;
 use std::sync::Arc;
+
+use memchr::memmem;
 
 use super::geometry::raw;
 use super::scan::{Scan, Stop, unescape};
@@ -14,21 +16,21 @@ use crate::error::Error;
 use crate::schema::{FIELDS_MAX, Kind, Schema, is_date, is_date_time, too_many_fields};
 use crate::wkb::{Dim, Shape};
 
-/// What one pass finds out about a source.
+/// The result of a pass over a source.
 #[derive(Clone, Debug, Default)]
 pub struct Inferred {
     /// Fields in the order of their first appearance, and the shape if there is only one.
     pub schema: Arc<Schema>,
-    /// How many records there are, broken ones included.
+    /// Number of records, with those that cannot be parsed.
     pub records: u64,
-    /// Whether there is nothing in it, not even an empty collection.
+    /// Whether the source is empty, without even an empty collection.
     pub blank: bool,
     /// The text of the legacy `crs` members, which agree.
     pub legacy_crs: Option<String>,
 }
 
-/// Reads a source to its end and tells its schema. A broken record is passed over: reading it
-/// later tells what is wrong.
+/// Reads a source to its end and infers its schema. A record that cannot be parsed is skipped; the reader
+/// reports it later.
 ///
 /// # Errors
 /// If reading fails, the text of a collection is not JSON or says that it is something else, a record is too large, or
@@ -38,7 +40,7 @@ pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error>
     let mut fields = Fields::default();
     loop {
         let step = stream.step(|scan, _| {
-            // A record cut by the window is seen again: what it adds twice it adds once.
+            // A record that crosses the window is seen twice, which changes nothing.
             fields.record(scan)
         });
         if fields.schema.fields().len() > FIELDS_MAX {
@@ -76,6 +78,38 @@ struct Fields {
     /// Whether the record seen last has coordinates, and its own `crs` member.
     placed: bool,
     crs: Option<(usize, usize)>,
+    ends: Ends,
+}
+
+/// Finds the ends of arrays: two, three or four brackets.
+struct Ends([memmem::Finder<'static>; 3]);
+
+impl Default for Ends {
+    fn default() -> Ends {
+        Ends([b"]]".as_slice(), b"]]]", b"]]]]"].map(memmem::Finder::new))
+    }
+}
+
+impl Ends {
+    /// The length of the array of coordinates at the start of a text, if it ends with as many
+    /// brackets as it begins with: faster than a look at every bracket. An array that is broken, or
+    /// has spaces between brackets, is left to that.
+    fn array(&self, text: &[u8]) -> Option<usize> {
+        let deep = text.iter().take_while(|b| **b == b'[').count();
+        let end = self.0.get(deep.checked_sub(2)?)?.find(text)? + deep;
+        let within = text.get(..end)?;
+        // What follows an array has quotes or braces before it has brackets.
+        let is_one = memchr::memchr3(b'"', b'{', b'}', within).is_none() && is_balanced(within);
+        is_one.then_some(end)
+    }
+}
+
+/// Whether as many brackets open as close. In parts so small that a byte counts them, which the
+/// compiler then does for many at once.
+fn is_balanced(text: &[u8]) -> bool {
+    let depth =
+        |part: &[u8]| part.iter().fold(0i8, |depth, b| depth + i8::from(*b == b'[') - i8::from(*b == b']'));
+    text.chunks(i8::MAX as usize).map(|part| i64::from(depth(part))).sum::<i64>() == 0
 }
 
 impl Fields {
@@ -103,7 +137,7 @@ impl Fields {
             }
             more = scan.comma_or(b'}')?;
         }
-        // That of the geometry is nearer.
+        // The member of the geometry takes precedence.
         self.crs = self.crs.or(own);
         Ok(())
     }
@@ -151,6 +185,10 @@ impl Fields {
         let commas = first.get(..end).unwrap_or_default().iter().filter(|b| **b == b',').count();
         self.dim = self.dim.union(Dim::new(commas > 1, commas > 2));
         let rest = scan.bytes.get(scan.at..).unwrap_or_default();
+        if let Some(len) = self.ends.array(rest) {
+            scan.at += len;
+            return Ok(());
+        }
         let mut depth = 0usize;
         for at in memchr::memchr3_iter(b'[', b']', b'"', rest) {
             match rest.get(at) {
@@ -228,9 +266,9 @@ fn kind_of(scan: &mut Scan<'_>) -> Result<Option<Kind>, Stop> {
             let text = scan.text()?;
             let text = raw(scan, text);
             let dated = text.len() >= 10 && text.first().is_some_and(u8::is_ascii_digit);
-            match std::str::from_utf8(text) {
-                Ok(text) if dated && is_date(text) => Kind::Date,
-                Ok(text) if dated && is_date_time(text) => Kind::DateTime,
+            match dated.then(|| std::str::from_utf8(text)) {
+                Some(Ok(text)) if is_date(text) => Kind::Date,
+                Some(Ok(text)) if is_date_time(text) => Kind::DateTime,
                 _ => Kind::Text,
             }
         }
@@ -255,4 +293,34 @@ fn kind_of(scan: &mut Scan<'_>) -> Result<Option<Kind>, Stop> {
             Kind::Json
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_ends_where_its_brackets_do() {
+        let ends = Ends::default();
+        for array in
+            ["[[1,2],[3,4]]", "[[[1,2],[3,4]],[[5,6]]]", "[[[[1,2]],[[3,4]]],[[[5,6]]]]", "[[1,2],[[3,4],5]]"]
+        {
+            let text = format!("{array}}},\"properties\":{{\"a\":[[[[1]]]]}}}}");
+            assert_eq!(ends.array(text.as_bytes()), Some(array.len()), "{text}");
+        }
+        // These are left to the look at every bracket.
+        for text in [
+            "[1,2]",
+            "[[1,2],[3,4] ]",
+            "[ [1,2]]",
+            "[[1,2],[[3,4]],5]",
+            "[[[1,2]],5],\"a\":[[[1]]]",
+            "[[[1,2]],5]}}{[[[1]]]",
+            "[[[[[1]]]]]",
+            "[[1,2],[3",
+            "",
+        ] {
+            assert_eq!(ends.array(text.as_bytes()), None, "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The problems of one record, each with its path.
 //!
-//! The path is kept as steps while parsing, which costs a store per position, and spelt only when
+//! While parsing, the path is a stack of steps, which costs one store per position. It becomes text only if
 //! there is a problem.
 
 use std::fmt::Write;
@@ -16,10 +16,10 @@ pub(super) enum PathStep {
     Index(usize),
 }
 
-/// How many problems one record may report; a record with more is as bad as one with these.
+/// Most problems reported for one record.
 const PER_RECORD_MAX: usize = 100;
 
-/// Where the parser stands, and what it found wrong so far.
+/// The position of the parser, and the problems so far.
 #[derive(Debug, Default)]
 pub(super) struct Issues {
     pub(super) found: Vec<Problem>,

@@ -16,4 +16,4 @@ pub use geometry::Rules;
 pub use infer::{Inferred, infer};
 pub use read::{GeoJsonReader, ReadOptions};
 pub(in crate::format) use write::is_clockwise;
-pub use write::{Frame, GeoJsonWriter, geometry};
+pub use write::{Frame, GeoJsonWriter, check_geometry, geometry};

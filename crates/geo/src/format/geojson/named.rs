@@ -1,9 +1,9 @@
-//! Which system the records of a source say they are in.
+//! The coordinate reference system of a GeoJSON source.
 //!
-//! The standard of 2008 lets every object carry a member `crs`: a collection, a feature, a geometry. What is nearest to
-//! a geometry counts, and without any the coordinates are WGS 84. A layer has one system, so that records
-//! of several are refused: to choose one of them would misplace the others. A collection may name its system
-//! after its features, so that features without a name of their own wait for its end.
+//! GeoJSON 2008 allows a member `crs` in a collection, a feature and a geometry. The innermost one counts;
+//! without any, the coordinates are WGS 84. A layer has one system, so a source with several is refused:
+//! any choice would misplace the other records. A collection may name its system after its features, so
+//! features without their own `crs` are decided at its end.
 
 use tidegate_core::Code;
 
@@ -11,11 +11,10 @@ use super::scan::Scan;
 use crate::crs::Crs;
 use crate::error::Problem;
 
-/// What the records passed so far say of their system.
+/// The systems of the records so far.
 #[derive(Debug, Default)]
 pub(in crate::format) struct NamedSystem {
-    /// The system that counts, where it was found, and its text; no text if it is WGS 84 because nobody says
-    /// another.
+    /// The system, the offset at which it was found, and its text; no text for the default, WGS 84.
     decided: Option<(Option<String>, u64)>,
     /// The first feature of the open collection that waits for its end.
     waiting: Option<u64>,
@@ -41,7 +40,7 @@ impl NamedSystem {
         if let Some((other, _)) = &self.collection
             && *other != text
         {
-            let message = "the collection has two different members crs";
+            let message = "the collection has two different crs members";
             return Err(Problem::new(Code::CRS_MISMATCH, message).at(at).under("$.crs"));
         }
         self.collection = Some((text, at));
@@ -53,7 +52,7 @@ impl NamedSystem {
         let (named, waiting) = (self.collection.take(), self.waiting.take());
         match (named, waiting) {
             (Some((text, at)), Some(_)) => self.decide(Some(&text), at),
-            // Nobody is in it; it counts if nothing else does.
+            // An empty collection counts only if nothing else does.
             (Some((text, at)), None) => {
                 self.decided.get_or_insert((Some(text), at));
                 Ok(())
@@ -102,7 +101,7 @@ fn same(a: Option<&str>, b: Option<&str>) -> bool {
     }
 }
 
-/// The system that a `crs` member names. `null` means that it is unknown, which must not pass for WGS 84.
+/// The system that a `crs` member names. `null` means unknown, which must not become WGS 84.
 pub(super) fn system(text: &str) -> Result<Option<Crs>, Problem> {
     if text.trim() == "null" {
         return Ok(None);
@@ -125,7 +124,7 @@ pub(super) fn system(text: &str) -> Result<Option<Crs>, Problem> {
     };
     // {"type":"name","properties":{"name":"EPSG:3857"}} or {"type":"EPSG","properties":{"code":3857}}
     let Some(name) = value(b"\"name\"").or_else(|| value(b"\"code\"")) else {
-        let message = format!("the member crs names no system: {text:.80}");
+        let message = format!("the crs member names no known system: {text:.80}");
         return Err(Problem::new(Code::CRS_NOT_FOUND, message).under("$.crs"));
     };
     name.parse().map(Some).map_err(|problem: Problem| problem.under("$.crs"))

@@ -5,41 +5,44 @@ use std::sync::Arc;
 
 use super::feature::Features;
 use super::geometry::Rules;
+use super::named;
 use super::stream::{Found, Stream};
 use crate::batch::{Batch, Span};
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
-use crate::format::Rejected;
+use crate::format::{Format, Rejected};
 use crate::schema::Schema;
 
-/// Choices for reading.
+/// Options for readers.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
+    /// The format, if neither the file's name nor its first bytes are to decide it.
+    pub format: Option<Format>,
     /// The layer to read, of a file that has several; the first by default.
     pub layer: Option<String>,
-    /// The system of a source that does not say its own: GeoJSON without a member `crs`, a table without a
-    /// `.prj` file. What such a format means by saying nothing, if this is not given.
+    /// The system of a source that declares none: GeoJSON without a member `crs`, a table without a `.prj`
+    /// file. By default that of the format.
     pub crs: Option<Crs>,
     /// What to do with geometry that RFC 7946 forbids.
     pub rules: Rules,
-    /// Drop properties that the schema does not name instead of refusing the record.
+    /// Drop properties that are not in the schema, instead of refusing the record.
     pub drop_unknown: bool,
-    /// Keep the members of a feature that the standard does not name; GeoJSON can be written with
-    /// them, nothing else can.
+    /// Keep foreign members of features. Only GeoJSON can hold them.
     pub keep_foreign: bool,
-    /// Keep the bytes of every record with it, for dead letters.
+    /// Keep the bytes of every record, for dead letters.
     pub keep_raw: bool,
-    /// The largest record, in bytes.
+    /// Largest record, in bytes.
     pub record_len_max: usize,
-    /// A batch ends after this many features,
+    /// Most features of a batch.
     pub batch_rows_max: usize,
-    /// or when its values take this many bytes.
+    /// Size of a batch at which it ends, in bytes.
     pub batch_bytes_max: usize,
 }
 
 impl Default for ReadOptions {
     fn default() -> ReadOptions {
         ReadOptions {
+            format: None,
             layer: None,
             crs: None,
             rules: Rules::Refuse,
@@ -74,6 +77,14 @@ impl<R: Read> GeoJsonReader<R> {
     #[must_use]
     pub fn legacy_crs(&self) -> Option<&str> {
         self.stream.named.text()
+    }
+
+    /// The system that those members name; `None` if there are none, or if they say that it is unknown.
+    ///
+    /// # Errors
+    /// If what they name is no system.
+    pub fn named_crs(&self) -> Result<Option<Crs>, Problem> {
+        self.legacy_crs().map_or(Ok(None), named::system)
     }
 
     /// The next batch; `None` after the end. Records that cannot be read are added to `rejected`,

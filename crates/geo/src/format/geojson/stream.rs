@@ -1,14 +1,12 @@
-//! A stream of GeoJSON, cut into records.
+//! Splitting a stream of GeoJSON into records.
 //!
-//! One grammar covers every framing: a document is a row of values with white space or record
-//! separators between them, and each value is a collection, a feature or a geometry. One
-//! collection is `.geojson`, one feature per line is newline-delimited GeoJSON, a separator before
-//! each is RFC 8142. Nobody has to say which.
+//! One grammar covers every framing: a document is a sequence of values with white space or record
+//! separators between them, and each value is a collection, a feature or a geometry. One collection is
+//! `.geojson`, one feature per line is newline-delimited GeoJSON, a separator before each is RFC 8142.
 //!
-//! Memory does not depend on the size of the file: the stream holds a window of it, and grows the
-//! window only while one record is larger, up to a limit. A record that runs into the window's end
-//! is read again when more has arrived; that is one record in a
-//! thousand.
+//! Memory does not depend on the size of the file: the stream holds a window of it, which grows only for a
+//! larger record, up to a limit. A record that crosses the end of the window is parsed again when more has
+//! been read; that is one record in a thousand.
 
 use std::io::Read;
 

@@ -1,9 +1,8 @@
 //! Writing GeoJSON.
 //!
-//! The standard knows one coordinate reference system, longitude and latitude on WGS 84, so a
-//! writer for any other is refused rather than written as if it were that one. Rings are turned to the
-//! right-hand rule (outer counter-clockwise, inner clockwise), because readers may rely on it.
-//! A measure may only follow a height; a measure alone would be read as one, so it is refused.
+//! The standard has one coordinate reference system, longitude and latitude on WGS 84; any other is refused.
+//! Rings follow the right-hand rule (outer counter-clockwise, inner clockwise), because readers may rely on
+//! it. Measures without heights are refused: they would be read as heights.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::number;
 use crate::schema::Schema;
 use crate::wkb::{Cursor, Dim, Event, Run, Shape};
 
-/// How features are strung together.
+/// The framing of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// One `FeatureCollection`.
@@ -132,7 +131,7 @@ pub fn geometry(wkb: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
         match event {
             Event::Begin { shape, dim, .. } => {
                 if dim == Dim::Xym {
-                    return Err(refuse("GeoJSON has no place for measures without heights"));
+                    return Err(refuse(MEASURES));
                 }
                 if !first {
                     out.push(b',');
@@ -174,6 +173,33 @@ pub fn geometry(wkb: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
     }
     Ok(())
 }
+
+/// Whether [`geometry`] can write canonical well-known binary, without writing it.
+///
+/// # Errors
+/// As [`geometry`].
+pub fn check_geometry(wkb: &[u8]) -> Result<(), Problem> {
+    let mut cursor = Cursor::default();
+    let mut is_point = false;
+    while let Some(event) = cursor.next(wkb)? {
+        match event {
+            Event::Begin { dim: Dim::Xym, .. } => return Err(refuse(MEASURES)),
+            Event::Begin { shape, .. } => is_point = shape == Shape::Point,
+            Event::Coords(run) => {
+                let is_empty = is_point && run.xy(wkb).all(|(x, y)| x.is_nan() && y.is_nan());
+                let all = run.all(wkb).flat_map(|numbers| numbers.into_iter().take(run.dim.size()));
+                if !is_empty && !all.into_iter().all(f64::is_finite) {
+                    return Err(refuse(NOT_FINITE));
+                }
+            }
+            Event::End(_) => {}
+        }
+    }
+    Ok(())
+}
+
+const MEASURES: &str = "GeoJSON has no place for measures without heights";
+const NOT_FINITE: &str = "a coordinate is not a finite number";
 
 fn refuse(message: &str) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
@@ -219,7 +245,7 @@ fn position(numbers: [f64; 4], run: Run, out: &mut Vec<u8>) -> Result<(), Proble
     out.push(b'[');
     for (at, x) in numbers.into_iter().take(run.dim.size()).enumerate() {
         if !x.is_finite() {
-            return Err(refuse("a coordinate is not a finite number"));
+            return Err(refuse(NOT_FINITE));
         }
         if at > 0 {
             out.push(b',');
@@ -237,8 +263,9 @@ mod tests {
     fn json_of(wkt: &str) -> Result<String, Problem> {
         let (mut wkb, mut out) = (Vec::new(), Vec::new());
         crate::wkt::read(wkt, &mut wkb)?;
-        geometry(&wkb, &mut out)?;
-        Ok(String::from_utf8(out).unwrap())
+        let written = geometry(&wkb, &mut out);
+        assert_eq!(check_geometry(&wkb), written, "{wkt}");
+        written.map(|()| String::from_utf8(out).unwrap())
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! One feature of a page of a service as GeoJSON text.
+//! Converting a feature of a WFS page to GeoJSON text.
 //!
-//! The service has described its fields, so that kinds need not be guessed. A geometry beyond simple
-//! features keeps its name, which no reader of GeoJSON takes: such a feature is refused later with that
-//! reason, and is not one without geometry.
+//! The service describes its fields, so types are not inferred. A geometry beyond simple features keeps its
+//! name, which no GeoJSON reader accepts: the feature is refused later with that reason, and does not lose
+//! its geometry silently.
 
 use serde_json::{Map, Number, Value, json};
 
 use super::geometry::{self, PositionLayout, geometry_of, system_of};
-use super::read::plain;
+use super::read::{is_collection, is_holder, plain};
 use crate::error::Problem;
 use crate::format::geojson;
 use crate::schema::{Kind, Schema};
@@ -18,6 +18,22 @@ use crate::xml::Node;
 #[must_use]
 pub fn system_name(node: &Node) -> Option<&str> {
     system_of(node)
+}
+
+/// The features of a collection, and of collections within it: an answer to several queries has one for
+/// each, as members.
+#[must_use]
+pub fn features(collection: &Node) -> Vec<&Node> {
+    let mut all = Vec::new();
+    let holders = collection.children.iter().filter(|child| is_holder(child));
+    for member in holders.flat_map(|holder| &holder.children) {
+        if is_collection(member) {
+            all.extend(features(member));
+        } else {
+            all.push(member);
+        }
+    }
+    all
 }
 
 /// Appends a feature as GeoJSON with fields of these kinds; the name of the system that its geometry is
@@ -32,7 +48,7 @@ pub fn to_geojson(
     let mut geometry = None;
     let mut named = None;
     for property in feature.children.iter().filter(|child| child.name != "boundedBy") {
-        // The last geometry of several, as other readers have it, would hide the others.
+        // Other readers take the last of several geometries, which hides the others.
         if let Some(shape) = geometry_of(property).filter(|_| geometry.is_none()) {
             named = system_of(shape).or(system).map(str::to_owned);
             geometry = Some(text(shape, named.as_deref().is_some_and(geometry::turned)));

@@ -1,4 +1,4 @@
-//! From a geometry of GML to well-known binary.
+//! Parsing a GML geometry into well-known binary.
 
 use tidegate_core::Code;
 
@@ -7,8 +7,8 @@ use crate::error::Problem;
 use crate::wkb::{Dim, Shape, write};
 use crate::xml::Node;
 
-/// The elements that are geometries. What is beyond simple features is one all the same: a feature
-/// that has it is refused, and not one without geometry.
+/// The geometry elements, including those beyond simple features: a feature with one of those is refused,
+/// instead of losing its geometry.
 const NAMES: [&str; 23] = [
     "Point",
     "LineString",
@@ -62,7 +62,7 @@ impl PositionLayout {
     pub(super) fn of(shape: &Node, turned: bool) -> Result<PositionLayout, Problem> {
         match dimension(shape).or_else(|| guess(shape)).unwrap_or(2) {
             size @ (2 | 3) => Ok(PositionLayout { dim: Dim::new(size == 3, false), turned }),
-            size => Err(broken(format!("positions of {size} numbers are not understood"))),
+            size => Err(broken(format!("positions of {size} numbers are not supported"))),
         }
     }
 
@@ -72,8 +72,8 @@ impl PositionLayout {
     }
 }
 
-/// Whether this way of naming a system means the authority's order of axes, and that puts north
-/// first. `EPSG:4326` and the old `epsg.xml#4326` mean x before y by convention.
+/// Whether this form of a system's name implies the authority's axis order, and that is north first.
+/// `EPSG:4326` and the old `epsg.xml#4326` mean x before y by convention.
 fn is_turned(name: &str, crs: &Crs) -> bool {
     let lower = name.trim().to_ascii_lowercase();
     (lower.starts_with("urn:") || lower.contains("/def/crs/")) && crs.is_north_first()
@@ -197,14 +197,14 @@ fn polygon(node: &Node, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), 
 
 fn envelope(node: &Node, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), Problem> {
     let corner = |name: &str| -> Result<Vec<f64>, Problem> {
-        let node = node.child(name).ok_or_else(|| broken(format!("an Envelope without {name}")))?;
+        let node = node.child(name).ok_or_else(|| broken(format!("an Envelope needs {name}")))?;
         let mut numbers = Vec::new();
         push(&node.text, " ", PositionLayout { dim: Dim::Xy, ..frame }, &mut numbers)?;
         Ok(numbers)
     };
     let (low, high) = (corner("lowerCorner")?, corner("upperCorner")?);
     let ([w, s, ..], [e, n, ..]) = (low.as_slice(), high.as_slice()) else {
-        return Err(broken("a corner of an Envelope has no two numbers"));
+        return Err(broken("a corner of an Envelope needs two numbers"));
     };
     write::begin(out, Shape::Polygon, Dim::Xy);
     write::count(out, 1);
@@ -238,8 +238,8 @@ fn line(node: &Node, frame: PositionLayout) -> Result<Vec<f64>, Problem> {
     Ok(all)
 }
 
-/// The positions that stand directly in an element, in any of the four spellings. All numbers in one
-/// list: a list for each position would take many times the room of the text.
+/// The positions directly in an element, in any of the four forms, as one list of numbers: a list for each
+/// position would take many times the memory of the text.
 fn positions(node: &Node, frame: PositionLayout) -> Result<Vec<f64>, Problem> {
     let mut all = Vec::new();
     for child in &node.children {

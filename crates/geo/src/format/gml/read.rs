@@ -30,7 +30,7 @@ pub struct GmlReader {
 }
 
 impl GmlReader {
-    /// Opens a file and looks through it for its fields and its system.
+    /// Opens a file and infers its fields and its system.
     ///
     /// # Errors
     /// If it is not XML, holds a server's exception, or its features are in several systems.
@@ -49,8 +49,8 @@ impl GmlReader {
             [] => features.system.as_deref().map(geometry::system).transpose()?,
             [only] => Some(geometry::system(only)?),
             several => {
-                let message = format!("features in several systems: {several:?}");
-                return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
+                let message = format!("the features are in several systems: {several:?}");
+                return Err(Problem::new(Code::CRS_MISMATCH, message).into());
             }
         };
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
@@ -171,8 +171,7 @@ impl GmlFeatures {
                         _ => {}
                     }
                     self.rooted = true;
-                    self.open
-                        .push(["featureMember", "featureMembers", "member"].contains(&node.name.as_str()));
+                    self.open.push(is_holder(&node));
                     if self.open.len() > DEPTH_MAX {
                         return Err(xml::broken("elements nest too deep").at(at).into());
                     }
@@ -187,14 +186,21 @@ impl GmlFeatures {
                     let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
                     return Err(problem.at(at).into());
                 }
-                XmlToken::Eof if !self.rooted => return Err(xml::broken("there is none in the file").into()),
+                XmlToken::Eof if !self.rooted => {
+                    return Err(xml::broken("the file contains no element").into());
+                }
                 XmlToken::Eof => return Ok(None),
             }
         }
     }
 }
 
-fn is_collection(node: &Node) -> bool {
+/// Whether an element holds features of a collection.
+pub(super) fn is_holder(node: &Node) -> bool {
+    ["featureMember", "featureMembers", "member"].contains(&node.name.as_str())
+}
+
+pub(super) fn is_collection(node: &Node) -> bool {
     ["FeatureCollection", "SimpleFeatureCollection"].contains(&node.name.as_str())
 }
 
@@ -239,7 +245,7 @@ pub(super) fn grouped(feature: &Node) -> Vec<(&str, Vec<&Node>)> {
     all
 }
 
-/// What a first pass finds.
+/// The result of the first pass.
 #[derive(Default)]
 struct FirstPass {
     name: Option<String>,
@@ -315,7 +321,7 @@ fn kind_of(properties: &[&Node]) -> Option<Kind> {
     if text.is_empty() {
         return None;
     }
-    // `007` is a name and not a number.
+    // `007` is text, not a number.
     let digits = text.strip_prefix('-').unwrap_or(text);
     let padded = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
     Some(match text {

@@ -1,9 +1,8 @@
 //! Writing GML 3.2: a collection of simple features, as GDAL and WFS clients read it.
 //!
-//! Coordinates are written in the order of the authority, because the system is named by its URN,
-//! which means just that. No schema goes along: a reader finds the kinds of fields as it does for
-//! any WFS that it cannot ask. A name that XML does not allow gets `_` for what it cannot hold; a
-//! character that XML cannot hold at all is refused.
+//! Coordinates are in the axis order of the authority, because the system is named by its URN. There is no
+//! schema: readers infer the types of fields. Characters that XML does not allow in names become `_`;
+//! characters that XML does not allow at all are refused.
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The tables that make a SQLite file a GeoPackage.
+//! The SQL of the tables, indexes and triggers of a GeoPackage.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use crate::schema::{Kind, Schema, free_name};
 
 use super::quote;
 
-/// `GPKG` in the file's header.
+/// `application_id` in the header of the file: `GPKG`.
 pub(super) const APPLICATION_ID: i32 = 0x4750_4B47;
-/// Version 1.3, which more readers know than 1.4; nothing of that is used.
+/// `user_version` in the header of the file: 1.3, which more readers know than 1.4.
 pub(super) const USER_VERSION: i32 = 10_300;
 
-/// The tables every GeoPackage has, with the three rows that the standard requires.
+/// The mandatory tables, with the three mandatory rows of `gpkg_spatial_ref_sys`.
 pub(super) const TABLES: &str = "
 CREATE TABLE gpkg_spatial_ref_sys (
   srs_name TEXT NOT NULL, srs_id INTEGER NOT NULL PRIMARY KEY, organization TEXT NOT NULL,
@@ -36,22 +36,23 @@ INSERT INTO gpkg_spatial_ref_sys VALUES
   ('WGS 84 geodetic', 4326, 'EPSG', 4326, 'GEOGCS[\"WGS 84\",DATUM[\"WGS_1984\",SPHEROID[\"WGS 84\",6378137,298.257223563,AUTHORITY[\"EPSG\",\"7030\"]],AUTHORITY[\"EPSG\",\"6326\"]],PRIMEM[\"Greenwich\",0,AUTHORITY[\"EPSG\",\"8901\"]],UNIT[\"degree\",0.0174532925199433,AUTHORITY[\"EPSG\",\"9122\"]],AXIS[\"Latitude\",NORTH],AXIS[\"Longitude\",EAST],AUTHORITY[\"EPSG\",\"4326\"]]', 'longitude/latitude coordinates in decimal degrees on the WGS 84 spheroid');
 ";
 
-/// The table of extensions, which a GeoPackage without any may lack.
+/// `gpkg_extensions`, which a GeoPackage without extensions may lack.
 pub(super) const EXTENSIONS: &str = "
 CREATE TABLE IF NOT EXISTS gpkg_extensions (
   table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
   scope TEXT NOT NULL, CONSTRAINT ge_tce UNIQUE (table_name, column_name, extension_name));
 ";
 
-/// GDAL lists every table as a layer unless the file says that all its layers are registered, which it does by this
-/// extension of GDAL's: the tables of a run's state are nobody's layers.
+/// Registers GDAL's extension `gdal_aspatial`. Without it, GDAL lists tables that are not in
+/// `gpkg_contents` as layers, such as the checkpoint of a run.
 pub(super) const HIDE_OTHERS: &str = "
-INSERT OR IGNORE INTO gpkg_extensions VALUES
-  (NULL, NULL, 'gdal_aspatial', 'http://gdal.org/geopackage_aspatial.html', 'read-write');
+INSERT INTO gpkg_extensions
+  SELECT NULL, NULL, 'gdal_aspatial', 'http://gdal.org/geopackage_aspatial.html', 'read-write'
+  WHERE NOT EXISTS (SELECT 1 FROM gpkg_extensions WHERE extension_name = 'gdal_aspatial');
 ";
 
-/// The names of a layer's table and columns. SQLite's names do not differ by case, so a field
-/// that differs from an earlier one only by case gets a number.
+/// The names of a layer's table and columns. SQLite's names are case-insensitive, so a field that differs
+/// from an earlier one only in case gets a suffix.
 pub(super) struct Names {
     pub(super) table: String,
     pub(super) key: String,
@@ -91,7 +92,7 @@ impl Names {
         Ok(format!("INSERT INTO {} VALUES (?{marks})", quote(&self.table)?))
     }
 
-    /// One row by its columns' names; of a row with the same key the others are replaced.
+    /// Inserts a row, or updates the row with the same key.
     pub(super) fn insert_row(&self, key: Option<&str>) -> Result<String, Problem> {
         let columns: Vec<String> = [&self.key, &self.geometry]
             .into_iter()
@@ -109,8 +110,8 @@ impl Names {
         Ok(sql)
     }
 
-    /// The triggers of the R*Tree extension in version 1.4, which keep the index right when other
-    /// programs change rows.
+    /// The triggers of the extension `gpkg_rtree_index` as of version 1.4, which maintain the index when rows
+    /// change. Those of 1.3 fail for an upsert (`ON CONFLICT DO UPDATE`).
     pub(super) fn triggers(&self) -> Result<String, Problem> {
         let (t, i, c) = (quote(&self.table)?, quote(&self.key)?, quote(&self.geometry)?);
         let rtree = self.rtree();

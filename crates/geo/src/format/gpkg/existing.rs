@@ -1,8 +1,8 @@
-//! Adding to a GeoPackage that exists.
+//! Appending to an existing GeoPackage.
 //!
-//! The file is copied by SQLite's own backup, the copy is changed and then put in the file's place: whoever reads meanwhile sees the old one,
-//! and a run that ends early leaves it. Rows go in one by one with the file's triggers on, so that
-//! every index stays right, whoever made it.
+//! SQLite's backup copies the file, the copy is changed and then renamed over the file. Readers see the old
+//! file until then, and a run that ends early leaves it. Rows are inserted one by one with the triggers of
+//! the file, so that every index stays consistent.
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ use crate::error::{Error, Problem};
 use crate::schema::Schema;
 use crate::wkb::Shape;
 
-/// Sees to it that nothing lies in a write-ahead log beside a file that is going to be replaced: the
-/// log would then be taken for one of the new file and spoil it.
+/// Checkpoints the write-ahead log of a file that is going to be replaced. SQLite would apply a remaining
+/// log to the new file and corrupt it.
 pub(super) fn settle(path: &Path) -> Result<(), Error> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -46,7 +46,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<Connection, Error> {
     Ok(db)
 }
 
-/// A layer that is there, and how rows enter it.
+/// An existing layer, and the statement that inserts rows.
 pub(super) struct Existing {
     pub(super) names: Names,
     pub(super) insert: String,
@@ -54,7 +54,7 @@ pub(super) struct Existing {
     pub(super) shape: Option<Shape>,
 }
 
-/// Finds a layer; `None` if there is none of this name.
+/// Finds a layer by its name.
 pub(super) fn find(
     db: &Connection,
     layer: &str,
@@ -75,7 +75,7 @@ pub(super) fn find(
     let same = own.as_ref().is_some_and(|own| own == crs || (own.is_wgs84() && crs.is_wgs84()));
     if !same {
         let own = own.map_or_else(|| "an unknown system".to_owned(), |own| own.to_string());
-        return conflict(format!("the layer {layer:?} is in {own}, not in {crs}; say --to-crs {own}"));
+        return conflict(format!("the layer {layer:?} is in {own}, not in {crs}; use --to-crs {own}"));
     }
     let mut statement = db.prepare("SELECT name, pk FROM pragma_table_info(?1)")?;
     let columns: Vec<(String, i64)> =
@@ -105,7 +105,7 @@ pub(super) fn find(
     Ok(Some(Existing { names, insert, srs_id, shape }))
 }
 
-/// Sees to it that no two rows have the same key.
+/// Adds a unique index on the key.
 pub(super) fn unique(db: &Connection, layer: &str, key: &str) -> Result<(), Error> {
     let sql = format!(
         "CREATE UNIQUE INDEX IF NOT EXISTS {} ON {} ({})",

@@ -1,6 +1,6 @@
 //! The SQL functions that the triggers of a spatial index call.
 //!
-//! The standard leaves them to the application: a program that changes rows must bring them.
+//! The standard requires the application that changes rows to register them.
 
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;

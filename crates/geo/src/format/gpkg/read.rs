@@ -1,12 +1,11 @@
-//! Reading a GeoPackage that somebody else made.
+//! Reading a GeoPackage.
 //!
-//! The file is not trusted. It is opened read-only, SQLite's defensive mode is on and its trusted
-//! schema off (so that a view or trigger in the file cannot call what has side effects), no other
-//! file may be attached, and a query that works too long for one batch is interrupted. Names from
-//! the file enter a statement only through the one function that quotes. A geometry goes through
-//! the same door as any other well-known binary.
+//! The file is not trusted. It is opened read-only, with SQLite's defensive mode on and its trusted schema
+//! off (so that a view or trigger cannot call functions with side effects); no other file can be attached,
+//! and a query that takes too long for one batch is interrupted. Names from the file are always quoted.
+//! Geometries are checked like any other well-known binary.
 //!
-//! Rows are read in pages by their key, so that no statement stays open between batches.
+//! Rows are read in pages by their primary key, so no statement stays open between batches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,15 +26,15 @@ use crate::format::{Layer, Rejected};
 use crate::schema::{Kind, Schema};
 use crate::wkb::Shape;
 
-/// How many steps of SQLite's machine one batch may take.
+/// Most instructions of SQLite's virtual machine for one batch.
 const STEPS_MAX: u64 = 20_000_000;
 const STEPS_BETWEEN_CHECKS: i32 = 100_000;
 const ROWS_PER_BATCH: usize = 4096;
-/// A batch ends early when its values take this much.
+/// Size of a batch in bytes at which it ends early.
 const BATCH_LEN_MAX: usize = 16 << 20;
-/// The largest text, blob or row of a layer.
+/// Largest text, blob or row of a layer, in bytes.
 const VALUE_LEN_MAX: i32 = 64 << 20;
-/// The largest of the tables that describe layers, and what the names of all layers may take.
+/// Largest value of the metadata tables, and largest sum of all layer names, in bytes.
 const WORDS_LEN_MAX: i32 = 1 << 20;
 
 /// A layer of a GeoPackage being read.
@@ -49,7 +48,7 @@ pub struct GpkgReader {
     ended: bool,
 }
 
-/// Opens a file that is not trusted.
+/// Opens an untrusted file.
 fn open_guarded(path: &Path) -> Result<(Connection, Arc<std::sync::atomic::AtomicU64>), Error> {
     let mut db = Connection::open_with_flags(
         path,
@@ -132,8 +131,8 @@ impl GpkgReader {
         )?;
         let (schema, select) = columns(&db, &name, &geometry, &shape)?;
         let crs = crs(&db, srs_id)?;
-        // A row of a table is held to the limit as a whole. A view makes up its values one by one, and
-        // all of them are there at once.
+        // The limit holds for a whole row of a table, but for each value of a view, and all of those are
+        // in memory at once.
         let kind = "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND type = 'table'";
         let is_table = db.query_row(kind, [&name], |row| row.get::<_, i64>(0))? > 0;
         let values = if is_table { 1 } else { i32::try_from(schema.fields().len() + 2).unwrap_or(i32::MAX) };
@@ -181,8 +180,8 @@ pub(super) fn kind_of(declared: &str) -> Kind {
     }
 }
 
-/// The system of a layer: by its organisation and number, else by its definition. Numbers 0 and
-/// -1 stand for unknown ones.
+/// The system of a layer: by organisation and code, else by its definition. `srs_id` 0 and -1 are
+/// undefined systems.
 pub(super) fn crs(db: &Connection, srs_id: i64) -> Result<Option<Crs>, Error> {
     if srs_id <= 0 {
         return Ok(None);
@@ -263,7 +262,7 @@ fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value<'_>, Problem> {
     })
 }
 
-/// The well-known binary behind the header of GeoPackage binary.
+/// The well-known binary after the header of a GeoPackage geometry.
 ///
 /// # Errors
 /// `INVALID_GEOMETRY` if the header is not one.
@@ -277,7 +276,7 @@ pub fn body(blob: &[u8]) -> Result<&[u8], Problem> {
         1 => 32,
         2 | 3 => 48,
         4 => 64,
-        _ => return Err(broken("the blob has an envelope of an unknown kind")),
+        _ => return Err(broken("the blob has an envelope of an unknown type")),
     };
     rest.get(envelope..).ok_or_else(|| broken("the blob ends within its header"))
 }

@@ -1,13 +1,11 @@
 //! Packing an R-tree bottom-up.
 //!
-//! SQLite keeps an R*Tree in three plain tables: nodes as blobs, the leaf of each row, the parent
-//! of each node. Inserting row by row splits and rebalances; with all bounds known and sorted
-//! along a Hilbert curve, filling each node to the brim gives a better tree in a fraction of the
-//! time.
+//! SQLite stores an R*Tree in three tables: nodes as blobs, the leaf of each row, the parent of each node.
+//! Inserting row by row splits and rebalances nodes. With all bounds known and sorted along a Hilbert
+//! curve, full nodes give a better tree in a fraction of the time.
 //!
-//! A node is a 16-bit depth (only the root's counts), a 16-bit count, and cells of a 64-bit
-//! number and four 32-bit floats, all big-endian. Floats are rounded outwards, so that a box never
-//! loses what it holds.
+//! A node is a 16-bit depth (used in the root only), a 16-bit count, and cells of a 64-bit id and four
+//! 32-bit floats, all big-endian. Floats are rounded outwards, so that a box covers its content.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -18,12 +16,12 @@ use super::super::hilbert::{BoxEntry, Collector};
 use super::super::sort::{self, IN_MEMORY_MAX, Item, Sorter};
 use crate::error::Error;
 
-/// How many cells a node holds: SQLite's own limit for pages of 4 KiB and two dimensions.
+/// Cells per node: SQLite's limit for pages of 4 KiB and two dimensions.
 const CELLS_MAX: usize = 51;
 const CELL_LEN: usize = 24;
 const NODE_LEN: usize = 4 + CELLS_MAX * CELL_LEN;
 
-/// Writes the tree of these boxes into the empty index of this name.
+/// Writes the tree of these boxes into an empty index.
 pub(super) fn pack(boxes: Collector, db: &Connection, rtree: &str, near: &Path) -> Result<(), Error> {
     let Some(total) = boxes.total() else { return Ok(()) };
     let count = boxes.len();
@@ -32,7 +30,7 @@ pub(super) fn pack(boxes: Collector, db: &Connection, rtree: &str, near: &Path) 
     tree.write_leaves()
 }
 
-/// The leaf that a row is in.
+/// The leaf of a row.
 #[derive(Clone, Copy)]
 struct Leaf {
     row: i64,
@@ -55,8 +53,8 @@ struct Tree<'a> {
     parent: rusqlite::Statement<'a>,
     rowid: rusqlite::Statement<'a>,
     next_node: i64,
-    /// The leaf of each row. The table is filled from it in the order of rows, which appends, and
-    /// not in that of the curve, which searches.
+    /// The leaf of each row. Its table is filled in the order of rows, which appends, instead of the order
+    /// of the curve, which searches.
     leaves: Sorter<Leaf>,
     near: &'a Path,
 }
@@ -79,8 +77,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Level by level: full nodes of entries, then of those nodes, until one node holds all. That
-    /// one is the root, number 1.
+    /// Builds level by level: full nodes of entries, then of nodes, until one node is left: the root,
+    /// number 1.
     fn build(
         &mut self,
         entries: impl Iterator<Item = io::Result<BoxEntry>>,
@@ -117,7 +115,7 @@ impl<'a> Tree<'a> {
 
     fn write_leaves(self) -> Result<(), Error> {
         let mut rowid = self.rowid;
-        // Numbers of rows may be negative.
+        // Row ids may be negative.
         for leaf in self.leaves.sorted(|leaf| leaf.row.cast_unsigned() ^ (1 << 63), self.near)? {
             let Leaf { row, node } = leaf?;
             rowid.execute((row, node))?;
@@ -125,7 +123,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Writes a node and returns the cell that stands for it one level up.
+    /// Writes a node and returns its cell for the level above.
     fn flush(&mut self, cells: &[BoxEntry], depth: u16, is_root: bool) -> Result<BoxEntry, Error> {
         let number = if is_root { 1 } else { self.next_node };
         self.next_node += i64::from(!is_root);

@@ -1,18 +1,16 @@
-//! A GeoPackage that a pipeline writes into, batch by batch, and can be killed at any moment.
+//! A GeoPackage as the sink of a pipeline, which may be killed at any time.
 //!
-//! [`Writer`](super::Writer) makes a whole new file that nobody sees before its end; this writes
-//! into a file that stays. Every batch is one transaction, in which the caller also keeps its
-//! position ([`Store::db`]), so that data and position are there together or not at all. SQLite
-//! waits for the disk at each commit (`synchronous = FULL`): what was acknowledged survives a
-//! power cut.
+//! [`Writer`](super::Writer) creates a new file that appears when it is complete; this writes into an
+//! existing file. Every batch is one transaction, in which the caller also stores its position
+//! ([`Store::db`]), so data and position are committed together. SQLite syncs at each commit
+//! (`synchronous = FULL`): committed batches survive a power failure.
 //!
-//! A journal that is rolled back and not a write-ahead log: rows are appended, and appended pages
-//! need no journal, so that they are written once instead of twice; and no second file stays
-//! beside the GeoPackage that somebody could forget to copy.
+//! Why a rollback journal and not a write-ahead log: rows are appended, and appended pages need no journal,
+//! so they are written once instead of twice; and there is no second file that somebody could forget to
+//! copy.
 //!
-//! A new layer has no spatial index until [`Store::finish`] packs it bottom-up from what the table
-//! holds. A layer that has one keeps it right row by row through its triggers, for which this
-//! brings the functions (`functions`).
+//! A new layer has no spatial index until [`Store::finish`] packs it from the table. An existing index is
+//! maintained by its triggers, whose functions are registered (`functions`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +22,7 @@ use super::super::hilbert::Collector;
 use super::ddl::{APPLICATION_ID, EXTENSIONS, HIDE_OTHERS, Names, TABLES, USER_VERSION};
 use super::read::{body, kind_of};
 use super::write::{allowed, geometry_blob, kind_at, sql_value, wrong_shape};
-use super::{functions, quote, rtree};
+use super::{ManagedColumns, Upsert, functions, quote, rtree};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::crs::Crs;
@@ -32,42 +30,56 @@ use crate::error::{Error, Problem};
 use crate::schema::Schema;
 use crate::wkb::{self, Dim, Shape};
 
-/// How rows meet what is there.
+/// How rows are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// They are added.
+    /// They are inserted.
     Append,
-    /// A row whose fields of these names are known takes the place of the known one.
-    Upsert(Vec<String>),
+    /// A row replaces the row with the same key.
+    Upsert(Upsert),
 }
 
-/// What became of a row.
+impl Writing {
+    /// Rows are written by the key of these fields.
+    #[must_use]
+    pub fn upsert(key: Vec<String>) -> Writing {
+        Writing::Upsert(Upsert { key, ..Upsert::default() })
+    }
+}
+
+/// The effect of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landed {
-    /// It is new.
+    /// It was inserted.
     Inserted,
-    /// It changed a known one.
+    /// It changed an existing row.
     Updated,
-    /// It was there already, exactly so.
+    /// It is a new version of an existing record, in a row of its own.
+    Versioned,
+    /// An equal row existed.
     Unchanged,
 }
 
 /// A GeoPackage being written into.
 pub struct Store {
-    db: Connection,
+    pub(super) db: Connection,
     path: PathBuf,
-    names: Names,
+    pub(super) names: Names,
     schema: Arc<Schema>,
     srs_id: i32,
-    writing: Writing,
+    pub(super) writing: Writing,
     insert: String,
-    /// Of rows that were there before an upsert.
+    /// Statement that looks for the row before an upsert.
     find: Option<String>,
+    /// Statement that ends the version that a row replaces.
+    close: Option<String>,
+    /// Statement that remembers the key of a row.
+    track: Option<String>,
     blob: Vec<u8>,
 }
 
 impl Store {
-    /// Opens a file and its layer; makes both if they are not there.
+    /// Opens a file and its layer; creates what is missing.
     ///
     /// # Errors
     /// If the file is not a GeoPackage, its layer does not fit the schema, or the disk fails.
@@ -92,11 +104,11 @@ impl Store {
             if tables > 0 {
                 return Err(Problem::new(
                     Code::CORRUPTED_HEADER,
-                    "the file is a database, but no GeoPackage",
+                    "the file is a SQLite database, but not a GeoPackage",
                 )
                 .into());
             }
-            // In one transaction: a process that is killed leaves an empty database or a whole one.
+            // In one transaction: a killed process leaves an empty database or a complete one.
             db.execute_batch(&format!(
                 "BEGIN IMMEDIATE; {TABLES} {EXTENSIONS} {HIDE_OTHERS} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {USER_VERSION}; COMMIT"
             ))?;
@@ -111,17 +123,27 @@ impl Store {
             writing,
             insert: String::new(),
             find: None,
+            close: None,
+            track: None,
             blob: Vec::new(),
         };
         store.db.execute_batch("BEGIN IMMEDIATE")?;
-        let made = store.layer(crs);
+        let made = store.hide_state().and_then(|()| store.layer(crs));
         store.db.execute_batch(if made.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
         made?;
         store.statements()?;
         Ok(store)
     }
 
-    /// Takes a layer out of a file, with its index.
+    /// Hides the tables of a pipeline from GDAL's list of layers, unless that would hide others too.
+    fn hide_state(&self) -> Result<(), Error> {
+        if !has_other_tables(&self.db)? {
+            self.db.execute_batch(&format!("{EXTENSIONS} {HIDE_OTHERS}"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a layer and its index from a file.
     ///
     /// # Errors
     /// If the file is not a GeoPackage, or the disk fails.
@@ -157,21 +179,21 @@ impl Store {
         db.close().map_err(|(_, e)| e.into())
     }
 
-    /// The database, for what is to be kept with the rows.
+    /// The database, for state that is committed with the rows.
     #[must_use]
     pub fn db(&self) -> &Connection {
         &self.db
     }
 
-    /// Rows in the layer, those of the open transaction included.
+    /// Number of rows in the layer, with those of the open transaction.
     ///
     /// # Errors
-    /// If the layer is gone, or the disk fails.
+    /// If the layer was removed, or on an I/O error.
     pub fn rows(&self) -> Result<u64, Error> {
         super::count(&self.db, &self.names.table)
     }
 
-    /// Makes the layer, or checks the one that is there.
+    /// Creates the layer, or checks the existing one.
     fn layer(&mut self, crs: &Crs) -> Result<(), Error> {
         let table = self.names.table.clone();
         let known: Option<(String, String, i32)> = self
@@ -186,15 +208,17 @@ impl Store {
             Some(known) => self.check(&known)?,
             None => self.make(crs)?,
         }
-        if let Writing::Upsert(key) = &self.writing {
-            let index = quote(&format!("tidegate_key_{table}"))?;
-            let columns = self.quoted(key)?;
-            let sql = format!("CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {} ({columns})", quote(&table)?);
-            self.db.execute_batch(&sql).map_err(|e| match e.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::ConstraintViolation) => {
-                    Error::from(Problem::new(Code::CONSTRAINT_VIOLATION, format!("the layer {table} holds rows that agree in {columns}; they cannot be told apart by this key")))
+        if let Writing::Upsert(upsert) = &self.writing {
+            let columns = self.quoted(&upsert.key)?;
+            self.make_versions(upsert, &columns).map_err(|e| match e {
+                Error::Sqlite(e)
+                    if e.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) =>
+                {
+                    let message =
+                        format!("the layer {table} has rows with equal {columns}, which cannot be the key");
+                    Problem::new(Code::CONSTRAINT_VIOLATION, message).into()
                 }
-                _ => e.into(),
+                e => e,
             })?;
         }
         Ok(())
@@ -218,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// The layer that is there must hold what comes.
+    /// Checks that the existing layer can hold rows of the schema.
     fn check(&mut self, (column, shape, srs_id): &(String, String, i32)) -> Result<(), Error> {
         let table = &self.names.table;
         let refuse = |message: String, help: &str| -> Error {
@@ -226,7 +250,7 @@ impl Store {
         };
         if *srs_id != self.srs_id {
             return Err(refuse(
-                format!("is in EPSG:{srs_id}, what comes is in EPSG:{}", self.srs_id),
+                format!("is in EPSG:{srs_id}, the records are in EPSG:{}", self.srs_id),
                 "reproject with a step",
             ));
         }
@@ -234,7 +258,7 @@ impl Store {
         if only.is_some() && only != self.schema.shape {
             let comes = self.schema.shape.map_or("of any shape", Shape::name);
             return Err(refuse(
-                format!("holds {shape}, what comes is {comes}"),
+                format!("holds {shape}, the records are {comes}"),
                 "add a step promote_to_multi",
             ));
         }
@@ -259,7 +283,7 @@ impl Store {
                     (crate::Kind::Text, crate::Kind::Json) | (crate::Kind::Real, crate::Kind::Int)
                 );
             if !fits {
-                let message = format!("has a column {name} of {declared}, what comes is {}", field.kind);
+                let message = format!("has a column {name} of type {declared}, the field is {}", field.kind);
                 return Err(refuse(message, "coerce the field with a step"));
             }
             fields.push(name.clone());
@@ -274,14 +298,14 @@ impl Store {
     }
 
     /// The columns of fields, quoted.
-    fn quoted(&self, fields: &[String]) -> Result<String, Error> {
+    pub(super) fn quoted(&self, fields: &[String]) -> Result<String, Error> {
         let mut out = Vec::new();
         for field in fields {
             let at = self.schema.position(field);
             let Some(name) = at.and_then(|at| self.names.fields.get(at)) else {
                 return Err(Problem::new(
                     Code::SCHEMA_MISMATCH,
-                    format!("the key names {field}, and there is no such field"),
+                    format!("the key field {field} does not exist"),
                 )
                 .into());
             };
@@ -298,34 +322,49 @@ impl Store {
         }
         let columns = all.join(", ");
         let marks = (1..=all.len()).map(|at| format!("?{at}")).collect::<Vec<_>>().join(", ");
-        self.insert = format!("INSERT INTO {table} ({columns}) VALUES ({marks})");
-        if let Writing::Upsert(key) = &self.writing {
-            let keys = self.quoted(key)?;
-            let set =
-                all.iter().map(|name| format!("{name} = excluded.{name}")).collect::<Vec<_>>().join(", ");
-            let differs = all
-                .iter()
-                .map(|name| format!("{table}.{name} IS NOT excluded.{name}"))
-                .collect::<Vec<_>>()
-                .join(" OR ");
-            self.insert.push_str(&format!(" ON CONFLICT ({keys}) DO UPDATE SET {set} WHERE {differs}"));
-            let same = key
-                .iter()
-                .map(|field| {
-                    let at = self.schema.position(field).unwrap_or_default();
-                    format!(
-                        "{} = ?{}",
-                        self.names
-                            .fields
-                            .get(at)
-                            .map_or(Ok(String::new()), |name| quote(name))
-                            .unwrap_or_default(),
-                        at + 2
-                    )
-                })
-                .collect::<Vec<_>>()
-                .join(" AND ");
-            self.find = Some(format!("SELECT 1 FROM {table} WHERE {same}"));
+        let Writing::Upsert(upsert) = &self.writing else {
+            self.insert = format!("INSERT INTO {table} ({columns}) VALUES ({marks})");
+            return Ok(());
+        };
+        let (keys, at) = (self.quoted(&upsert.key)?, &upsert.at);
+        let set = all.iter().map(|name| format!("{name} = excluded.{name}")).collect::<Vec<_>>().join(", ");
+        let differs =
+            all.iter().map(|name| format!("{table}.{name} IS NOT excluded.{name}")).collect::<Vec<_>>();
+        let differs = differs.join(" OR ");
+        let (own, value, reset, stale, target) = match upsert.managed {
+            ManagedColumns::None => ("", String::new(), "", String::new(), ""),
+            ManagedColumns::DeletedAt => {
+                let stale = format!(" OR {table}.deleted_at IS NOT NULL");
+                ("", String::new(), ", deleted_at = NULL", stale, "")
+            }
+            ManagedColumns::Validity => {
+                (", valid_from", format!(", '{at}'"), "", String::new(), " WHERE valid_to IS NULL")
+            }
+        };
+        self.insert = format!(
+            "INSERT INTO {table} ({columns}{own}) VALUES ({marks}{value}) ON CONFLICT ({keys}){target} DO UPDATE SET {set}{reset} WHERE {differs}{stale}"
+        );
+        // Parameter 1 is the geometry, then the fields follow.
+        let positions = upsert.key.iter().filter_map(|field| self.schema.position(field));
+        let places: Vec<usize> = positions.map(|at| at + 2).collect();
+        let same = keys.split(", ").zip(&places).map(|(name, at)| format!("{name} = ?{at}"));
+        let same = same.collect::<Vec<_>>().join(" AND ");
+        let current = match upsert.managed {
+            ManagedColumns::Validity => " AND valid_to IS NULL",
+            ManagedColumns::None | ManagedColumns::DeletedAt => "",
+        };
+        self.find = Some(format!("SELECT 1 FROM {table} WHERE {same}{current}"));
+        if upsert.managed == ManagedColumns::Validity {
+            let differs = all.iter().zip(1..).map(|(name, at)| format!("{name} IS NOT ?{at}"));
+            // A version that this run wrote is corrected, not ended.
+            self.close = Some(format!(
+                "UPDATE {table} SET valid_to = '{at}' WHERE {same}{current} AND coalesce(valid_from, '') < '{at}' AND ({})",
+                differs.collect::<Vec<_>>().join(" OR ")
+            ));
+        }
+        if let Some(name) = &upsert.keys_table {
+            let values = places.iter().map(|at| format!("?{at}")).collect::<Vec<_>>().join(", ");
+            self.track = Some(format!("INSERT OR IGNORE INTO {} ({keys}) VALUES ({values})", quote(name)?));
         }
         Ok(())
     }
@@ -333,39 +372,49 @@ impl Store {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// If somebody else is writing, or the disk fails.
+    /// If another process is writing, or on an I/O error.
     pub fn begin(&self) -> Result<(), Error> {
         Ok(self.db.execute_batch("BEGIN IMMEDIATE")?)
     }
 
-    /// Makes what was written since [`Store::begin`] durable.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// If the disk fails; nothing was then written.
+    /// On an I/O error; nothing was then written.
     pub fn commit(&self) -> Result<(), Error> {
         Ok(self.db.execute_batch("COMMIT")?)
     }
 
-    /// Takes back what was written since [`Store::begin`].
+    /// Rolls the transaction back.
     pub fn rollback(&self) {
-        // Without a transaction there is nothing to take back.
+        // It fails only without a transaction.
         let _ = self.db.execute_batch("ROLLBACK");
     }
 
     /// Writes one row within the transaction.
     ///
     /// # Errors
-    /// `Error::Problem` for a row that the layer cannot hold: the others are not touched by it.
+    /// `Error::Problem` for a row that the layer cannot hold; other rows are not affected.
     pub fn write(&mut self, batch: &Batch, row: usize) -> Result<Landed, Error> {
         let record = batch.record(row);
-        if let Writing::Upsert(key) = &self.writing {
-            for field in key {
-                let at = self.schema.position(field).unwrap_or(usize::MAX);
-                if batch.value(row, at) == crate::Value::Null {
-                    let problem = Problem::new(Code::CONSTRAINT_VIOLATION, "the key of the sink is null");
-                    return Err(problem.under(field).of_record(record).into());
-                }
+        let key: Vec<usize> = match &self.writing {
+            Writing::Upsert(upsert) => {
+                upsert.key.iter().map(|field| self.schema.position(field).unwrap_or(usize::MAX)).collect()
             }
+            Writing::Append => Vec::new(),
+        };
+        if let Some(at) = key.iter().find(|at| batch.value(row, **at) == crate::Value::Null) {
+            let problem = Problem::new(Code::CONSTRAINT_VIOLATION, "the key of the sink is null");
+            let field = self.schema.fields().get(*at).map_or("", |field| &field.name);
+            return Err(problem.under(field).of_record(record).into());
+        }
+        let values = |at: usize| sql_value(batch.value(row, at), kind_at(batch, at));
+        if let Some(track) = &self.track {
+            let mut track = self.db.prepare_cached(track)?;
+            for at in &key {
+                track.raw_bind_parameter(at + 2, values(*at))?;
+            }
+            track.raw_execute()?;
         }
         let geometry = match batch.geometry(row) {
             Some(wkb) => {
@@ -378,46 +427,58 @@ impl Store {
             }
             None => false,
         };
-        let values = |at: usize| sql_value(batch.value(row, at), kind_at(batch, at));
         let known = match &self.find {
             Some(find) => {
                 let mut find = self.db.prepare_cached(find)?;
-                if let Writing::Upsert(key) = &self.writing {
-                    for field in key {
-                        let at = self.schema.position(field).unwrap_or_default();
-                        find.raw_bind_parameter(at + 2, values(at))?;
-                    }
+                for at in &key {
+                    find.raw_bind_parameter(at + 2, values(*at))?;
                 }
                 find.raw_query().next()?.is_some()
             }
             None => false,
         };
-        let mut insert = self.db.prepare_cached(&self.insert)?;
-        if geometry {
-            insert.raw_bind_parameter(1, self.blob.as_slice())?;
-        } else {
-            insert.raw_bind_parameter(1, rusqlite::types::Null)?;
-        }
-        for at in 0..self.schema.fields().len() {
-            insert.raw_bind_parameter(at + 2, values(at))?;
-        }
-        let changed = insert.raw_execute().map_err(|e| match e.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::ConstraintViolation) => {
-                Error::from(Problem::new(Code::CONSTRAINT_VIOLATION, e.to_string()).of_record(record))
+        let write = |sql: &str| -> Result<usize, Error> {
+            let mut statement = self.db.prepare_cached(sql)?;
+            if geometry {
+                statement.raw_bind_parameter(1, self.blob.as_slice())?;
+            } else {
+                statement.raw_bind_parameter(1, rusqlite::types::Null)?;
             }
-            Some(rusqlite::ErrorCode::TooBig | rusqlite::ErrorCode::TypeMismatch) => {
-                Error::from(Problem::new(Code::DATA_EXCEPTION, e.to_string()).of_record(record))
+            for at in 0..self.schema.fields().len() {
+                statement.raw_bind_parameter(at + 2, values(at))?;
             }
-            _ => e.into(),
-        })?;
-        Ok(match (known, changed) {
-            (false, _) => Landed::Inserted,
-            (true, 0) => Landed::Unchanged,
-            (true, _) => Landed::Updated,
+            statement.raw_execute().map_err(|e| match e.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::ConstraintViolation) => {
+                    Error::from(Problem::new(Code::CONSTRAINT_VIOLATION, e.to_string()).of_record(record))
+                }
+                Some(rusqlite::ErrorCode::TooBig | rusqlite::ErrorCode::TypeMismatch) => {
+                    Error::from(Problem::new(Code::DATA_EXCEPTION, e.to_string()).of_record(record))
+                }
+                _ => e.into(),
+            })
+        };
+        let Some(close) = self.close.as_ref().filter(|_| known) else {
+            return Ok(match (known, write(&self.insert)?) {
+                (false, _) => Landed::Inserted,
+                (true, 0) => Landed::Unchanged,
+                (true, _) => Landed::Updated,
+            });
+        };
+        // A version ends only if the next one is written.
+        self.db.execute_batch("SAVEPOINT version")?;
+        let written = write(close).and_then(|closed| Ok((closed, write(&self.insert)?)));
+        if written.is_err() {
+            self.db.execute_batch("ROLLBACK TO version")?;
+        }
+        self.db.execute_batch("RELEASE version")?;
+        Ok(match written? {
+            (0, 0) => Landed::Unchanged,
+            (0, _) => Landed::Updated,
+            _ => Landed::Versioned,
         })
     }
 
-    /// Completes the layer: its bounds, and its spatial index if it has none yet. Can be done again.
+    /// Completes the layer: its extent, and its spatial index if it has none. May be repeated.
     ///
     /// # Errors
     /// If the disk fails.
@@ -469,7 +530,7 @@ impl Store {
         })?)
     }
 
-    /// Packs the index out of what the table holds.
+    /// Packs the index from the rows of the table.
     fn index(&self) -> Result<Option<Bounds>, Error> {
         let name = self.names.rtree();
         self.db.execute_batch(&format!(
@@ -503,18 +564,28 @@ impl Store {
         Ok(total)
     }
 
-    /// Closes the file, so that it can be moved.
+    /// Closes the file.
     ///
     /// # Errors
-    /// If SQLite cannot let go of it.
+    /// If SQLite cannot close it.
     pub fn close(self) -> Result<(), Error> {
-        // The empty journal that this mode keeps is of no use to anybody any more.
+        // Removes the empty journal that the persistent mode leaves.
         self.db.execute_batch("PRAGMA journal_mode = DELETE")?;
         self.db.close().map_err(|(_, e)| e.into())
     }
 }
 
-/// The bounds of GeoPackage binary: from its envelope, or from the geometry if it has none.
+/// Whether the file has tables that are not registered in `gpkg_contents`, besides those of a pipeline. GDAL
+/// lists them as layers.
+fn has_other_tables(db: &Connection) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view')
+               AND name NOT GLOB 'gpkg_*' AND name NOT GLOB 'rtree_*' AND name NOT GLOB 'sqlite_*'
+               AND name NOT GLOB 'tidegate_*'
+               AND lower(name) NOT IN (SELECT lower(table_name) FROM gpkg_contents))";
+    Ok(db.query_row(sql, [], |row| row.get(0))?)
+}
+
+/// The bounds of a GeoPackage geometry: its envelope, or those of its positions.
 fn bounds_of(blob: &[u8]) -> Option<Bounds> {
     if let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob
         && flags & 0b1111 == 0b0011
@@ -548,13 +619,34 @@ mod tests {
         landed
     }
 
+    /// The tables of a pipeline are no layers, but those of somebody else stay listed.
+    #[test]
+    fn other_tables_stay_visible() {
+        let dir = tempfile::tempdir().unwrap();
+        let schema = Arc::new(Schema::new([("id", Kind::Int), ("name", Kind::Text)]).of_shape(Shape::Point));
+        for (other, hides) in [("", true), ("CREATE TABLE notes (text TEXT)", false)] {
+            let path = dir.path().join(format!("{hides}.gpkg"));
+            let mut writer =
+                format::create(&path, &schema, &Crs::wgs84(), &format::Options::default()).unwrap();
+            writer.write(&batch(&schema, &[(1, 1.0)])).unwrap();
+            writer.finish().unwrap();
+            Connection::open(&path).unwrap().execute_batch(other).unwrap();
+            let layer = hides.to_string();
+            let open = || Store::open(&path, &layer, &schema, &Crs::wgs84(), Writing::Append).unwrap();
+            open().close().unwrap();
+            let sql = "SELECT count(*) FROM gpkg_extensions WHERE extension_name = 'gdal_aspatial'";
+            let found: i64 = open().db().query_row(sql, [], |row| row.get(0)).unwrap();
+            assert_eq!(found, i64::from(hides), "{other}");
+        }
+    }
+
     #[test]
     fn rows_are_upserted_and_the_index_follows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.gpkg");
         let schema = Arc::new(Schema::new([("id", Kind::Int), ("name", Kind::Text)]).of_shape(Shape::Point));
         let open =
-            || Store::open(&path, "a", &schema, &Crs::wgs84(), Writing::Upsert(vec!["id".into()])).unwrap();
+            || Store::open(&path, "a", &schema, &Crs::wgs84(), Writing::upsert(vec!["id".into()])).unwrap();
         let mut store = open();
         use Landed::{Inserted, Unchanged, Updated};
         assert_eq!(

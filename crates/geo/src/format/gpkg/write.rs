@@ -1,4 +1,4 @@
-//! Writing a GeoPackage: a new one, or layers and rows into one that exists.
+//! Writing a GeoPackage: a new file, or layers and rows into an existing one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,22 +36,22 @@ pub struct GpkgWriter {
 struct LayerTable {
     names: Names,
     insert: String,
-    /// The shape of all geometries, and the fields.
+    /// Type of all geometries, if it is one.
     shape: Option<Shape>,
     srs_id: i32,
     rows: Rows,
-    /// The dimensions that some rows have, and those that all have.
+    /// Dimensions that some rows have, and those that all rows have.
     dims: Option<(Dim, Dim)>,
     index: Collector,
-    /// The place of the field that must not be null.
+    /// Index of the key field, which must not be null.
     key: Option<usize>,
 }
 
-/// How rows enter.
+/// How rows are inserted.
 enum Rows {
-    /// In one go; the index is packed at the end. The number of the last row.
+    /// In bulk, with the index packed at the end. The id of the last row.
     Bulk(i64),
-    /// One by one, with the triggers on; the box around them.
+    /// One by one, with triggers. Their bounding box.
     Single(Option<Bounds>),
 }
 
@@ -59,8 +59,8 @@ impl GpkgWriter {
     /// Opens a new file with one layer, or a copy of an existing one (see [`Mode`]).
     ///
     /// # Errors
-    /// If the reference system has no number, the file cannot be made, or the layer there is of
-    /// another form.
+    /// If the coordinate reference system has no numeric code, the file cannot be created, or the existing
+    /// layer has another schema.
     pub fn create(
         path: &Path,
         schema: &Arc<Schema>,
@@ -93,7 +93,7 @@ impl GpkgWriter {
 }
 
 impl LayerTable {
-    /// Finds or makes a layer.
+    /// Finds or creates a layer.
     fn begin(
         db: &Connection,
         name: &str,
@@ -108,12 +108,12 @@ impl LayerTable {
         let place = |key: &str| schema.fields().iter().position(|f| f.name.eq_ignore_ascii_case(key));
         let key_at = key.and_then(place);
         if let (Some(key), None) = (key, key_at) {
-            let message = format!("there is no field {key:?} to tell features apart by");
+            let message = format!("the key field {key:?} does not exist");
             return Err(Problem::new(Code::SCHEMA_MISMATCH, message).under(key).into());
         }
         if let Some(found) = existing::find(db, name, schema, crs, key)? {
             if *mode == Mode::New {
-                let message = format!("there is a layer {name:?} already");
+                let message = format!("the layer {name:?} exists already");
                 return Err(Problem::new(Code::CONFLICT, message).into());
             }
             let Existing { names, insert, srs_id, shape } = found;
@@ -144,7 +144,7 @@ impl LayerTable {
             key: key_at,
         };
         if let Some(column) = key_at.and_then(|at| layer.names.fields.get(at)).cloned() {
-            // Equal keys may come within one run, so that rows cannot go in blindly.
+            // Keys may repeat within one run, so rows are inserted one by one.
             existing::unique(db, &layer.names.table, &column)?;
             layer.describe(db, None, schema.dim)?;
             layer.make_index(db)?;
@@ -191,7 +191,7 @@ impl LayerTable {
         Ok(())
     }
 
-    /// The rows about the layer in the tables of the standard.
+    /// Writes the metadata of the layer.
     fn describe(&self, db: &Connection, last_change: Option<&str>, dim: Dim) -> Result<(), Error> {
         let bounds = self.index.total();
         let (table, column) = (&self.names.table, &self.names.geometry);
@@ -215,7 +215,7 @@ impl LayerTable {
             "INSERT INTO gpkg_geometry_columns VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             (table, column, shape, self.srs_id, z, m),
         )?;
-        // A GeoPackage without extensions has no such table.
+        // An existing GeoPackage without extensions lacks the table.
         db.execute_batch(EXTENSIONS)?;
         db.execute(
             "INSERT INTO gpkg_extensions VALUES (?1, ?2, 'gpkg_rtree_index',
@@ -225,7 +225,7 @@ impl LayerTable {
         Ok(())
     }
 
-    /// Notes the bounds of a row, for the index or for the box around all.
+    /// Adds the bounds of a row to the index or to the extent.
     fn saw(&mut self, row: i64, bounds: Bounds, near: &Path) -> Result<(), Error> {
         match &mut self.rows {
             Rows::Bulk(_) => self.index.push(row, bounds, near)?,
@@ -297,7 +297,7 @@ impl super::super::Writer for GpkgWriter {
     }
 }
 
-/// GeoPackage's word for a dimension: 0 forbidden, 1 always there, 2 there or not.
+/// The value of `z` and `m` in `gpkg_geometry_columns`: 0 prohibited, 1 mandatory, 2 optional.
 pub(super) fn allowed(some: bool, all: bool) -> i32 {
     match (some, all) {
         (false, _) => 0,
@@ -312,19 +312,20 @@ pub(super) fn wrong_shape(shape: Shape, only: Shape) -> Problem {
     Problem::new(Code::SCHEMA_MISMATCH, message)
 }
 
-/// The kind of a field of a batch.
+/// The type of a field of a batch.
 pub(super) fn kind_at(batch: &Batch, at: usize) -> Kind {
     batch.schema().fields().get(at).map_or(Kind::Text, |field| field.kind)
 }
 
-/// A value as SQLite takes it. A moment that says its offset is written as the standard wants it, in UTC and to the
-/// millisecond; one that says none or is finer stays as it is, because anything else would be made up or lost.
+/// A value for SQLite. A datetime with a UTC offset is written as the standard requires, in UTC with
+/// milliseconds. Without an offset it is written with milliseconds and without `Z`, which GDAL reads as
+/// local time. One that is finer than a millisecond stays as it is: rounding would lose digits.
 pub(super) fn sql_value(value: Value<'_>, kind: Kind) -> ToSqlOutput<'_> {
     if let (Value::Text(text), Kind::DateTime) = (value, kind)
-        && let Some((micros, true)) = moment_of(text)
+        && let Some((micros, utc)) = moment_of(text)
         && micros % 1000 == 0
     {
-        return ToSqlOutput::Owned(rusqlite::types::Value::Text(millisecond_text(micros / 1000)));
+        return ToSqlOutput::Owned(rusqlite::types::Value::Text(millisecond_text(micros / 1000, utc)));
     }
     ToSqlOutput::Borrowed(match value {
         Value::Null => ValueRef::Null,
@@ -336,8 +337,7 @@ pub(super) fn sql_value(value: Value<'_>, kind: Kind) -> ToSqlOutput<'_> {
     })
 }
 
-/// The header of GeoPackage binary and the geometry. Points carry no envelope: it would repeat
-/// them.
+/// The GeoPackage header and the geometry. Points have no envelope: it would repeat their position.
 pub(super) fn geometry_blob(
     wkb: &[u8],
     shape: Shape,

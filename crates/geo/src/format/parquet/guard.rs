@@ -1,8 +1,8 @@
-//! What the crate must not be shown.
+//! Checks before the crate parses a file.
 //!
-//! It believes a footer: it builds the schema by recursion, makes room for as many items as a list
-//! says, and unpacks a page to whatever size it states. So the footer and the heads of pages are
-//! walked first, in Thrift's compact form, without building anything.
+//! The crate trusts a footer: it builds the schema by recursion, allocates as many items as a list declares,
+//! and decompresses a page to its declared size. So the footer and the page headers are walked first, in
+//! Thrift's compact protocol, without building anything.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -14,9 +14,9 @@ use crate::error::{Error, Problem};
 use crate::schema::{FIELDS_MAX, too_many_fields};
 
 const FOOTER_LEN_MAX: u64 = 64 << 20;
-/// How deep structures of the footer may nest, and groups of the schema.
+/// Deepest nesting of structures in the footer, and of groups in the schema.
 const DEPTH_MAX: usize = 32;
-/// What a page may unpack to, and how many times its packed size beyond what is free.
+/// Largest page after decompression, and its largest compression ratio beyond `FREE`.
 const PAGE_LEN_MAX: i64 = 128 << 20;
 const RATIO_MAX: i64 = 100;
 const FREE: i64 = 16 << 20;
@@ -79,14 +79,14 @@ fn schema(children: &[i64]) -> Result<(), Error> {
     if open.is_empty() { Ok(()) } else { Err(broken("the schema has fewer elements than it says")) }
 }
 
-/// Walks the heads of the pages of a column.
+/// Walks the page headers of a column.
 pub(super) fn pages(file: &File, start: u64, len: u64) -> Result<(), Error> {
     let mut input = BufReader::with_capacity(1 << 16, file);
     input.seek(SeekFrom::Start(start))?;
     let (mut from, end) = (start, start.saturating_add(len));
     while from < end {
         let mut walk = Walk { input: &mut input, left: end - from };
-        let (size, packed) = walk.page().ok_or_else(|| at(from, "the head of a page is damaged"))?;
+        let (size, packed) = walk.page().ok_or_else(|| at(from, "a page header is damaged"))?;
         if size > PAGE_LEN_MAX || (size > FREE && size / packed.max(1) > RATIO_MAX) {
             let message = format!("a page of {packed} bytes would unpack to {size}");
             return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, message).at(from).into());

@@ -47,7 +47,7 @@ pub(super) fn write(
     if !crs.is_wgs84() {
         let text = crs.projjson().and_then(|text| serde_json::from_str::<Value>(&text).ok());
         let Some(text) = text else {
-            let message = format!("no PROJJSON is known for {crs}");
+            let message = format!("{crs} has no PROJJSON, which GeoParquet needs");
             return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
         };
         column["crs"] = text;
@@ -61,15 +61,15 @@ pub(super) fn write(
 pub(super) fn read(text: &str) -> Result<Geo, Error> {
     let refuse = |message: String| Err(Error::from(Problem::new(Code::CORRUPTED_HEADER, message)));
     let Ok(geo) = serde_json::from_str::<Value>(text) else {
-        return refuse("the member geo of the metadata is not JSON".into());
+        return refuse("the geo metadata is not JSON".into());
     };
     let Some(name) = geo["primary_column"].as_str() else {
-        return refuse("the metadata name no primary column".into());
+        return refuse("the geo metadata names no primary column".into());
     };
     let column = &geo["columns"][name];
     let encoding = column["encoding"].as_str().unwrap_or("WKB");
     if !encoding.eq_ignore_ascii_case("WKB") {
-        return refuse(format!("the geometry is encoded as {encoding}; only WKB is understood"));
+        return refuse(format!("the geometry encoding {encoding} is not supported, only WKB"));
     }
     let crs = match column.get("crs") {
         None => Some(Crs::wgs84()),

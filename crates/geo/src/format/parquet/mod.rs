@@ -1,12 +1,11 @@
-//! GeoParquet 1.1: columns, compressed, in groups of rows.
+//! GeoParquet 1.1.
 //!
-//! The low-level half of the `parquet` crate is used, without Arrow: our batches are columns
-//! already, and Arrow would add half of the build's time to copy them into other columns. Geometry
-//! is well-known binary with a box per feature beside it (the *covering*), so that a reader can skip
-//! groups of rows by place; the reference system is PROJJSON; pages are compressed with zstd.
+//! Why the low-level API of the `parquet` crate, without Arrow: our batches are columnar already, and Arrow
+//! would add half of the build time to copy them into other columns. The geometry is well-known binary with
+//! a bounding box per feature (the *covering*), so that readers can skip row groups; the coordinate
+//! reference system is PROJJSON; pages are compressed with zstd.
 //!
-//! The crate is young in places and the file may be hostile, so that a panic inside it becomes an
-//! error here.
+//! The file may be hostile, so a panic inside the crate becomes an error here.
 
 mod guard;
 mod meta;
@@ -25,7 +24,7 @@ use tidegate_core::Code;
 
 use crate::error::{Error, Problem};
 
-/// Runs what calls the crate.
+/// Calls the crate.
 fn guarded<T>(what: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     GUARDED.set(GUARDED.get() + 1);
     let done = catch_unwind(AssertUnwindSafe(what));
@@ -37,15 +36,14 @@ thread_local! {
     static GUARDED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether a panic of this thread would become an error about a file: nothing that whoever reports
-/// panics should report.
+/// Whether a panic of this thread would become an error about a file, and should not be reported.
 #[must_use]
 pub fn is_guarded() -> bool {
     GUARDED.get() > 0
 }
 
 fn problem(message: impl std::fmt::Display) -> Problem {
-    Problem::new(Code::CORRUPTED_HEADER, format!("not a GeoParquet file that can be read: {message}"))
+    Problem::new(Code::CORRUPTED_HEADER, format!("the file is not valid GeoParquet: {message}"))
 }
 
 fn broken(message: impl std::fmt::Display) -> Error {

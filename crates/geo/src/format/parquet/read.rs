@@ -157,7 +157,7 @@ impl ParquetReader {
             let start = column.dictionary_page_offset().filter(|at| *at > 0);
             let start = start.map_or(column.data_page_offset(), |at| at.min(column.data_page_offset()));
             let place = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
-            let (start, len) = place.ok_or_else(|| broken("a column begins before the file"))?;
+            let (start, len) = place.ok_or_else(|| broken("the offset of a column is negative"))?;
             guard::pages(&self.pages, start, len)?;
         }
         let column = |leaf: usize| group.get_column_reader(leaf).map_err(failed);
@@ -171,7 +171,7 @@ impl ParquetReader {
             None => None,
         };
         let left = usize::try_from(group.metadata().num_rows())
-            .map_err(|_| broken("a group of less than no rows"))?;
+            .map_err(|_| broken("the number of rows of a group is negative"))?;
         Ok(Some(Group { left, geometry: column(self.geometry)?, columns, nested }))
     }
 
@@ -245,7 +245,7 @@ fn native(descr: &SchemaDescriptor) -> Result<Geo, Error> {
         let name = column.path().parts().first().cloned().unwrap_or_default();
         return Ok(Geo { column: name, crs: Some(crs), shape: None, dim: Dim::Xy, covering: None });
     }
-    Err(broken("it does not say which column is the geometry"))
+    Err(broken("it declares no geometry column"))
 }
 
 /// How a leaf is read, and the kind of its field.
@@ -272,7 +272,7 @@ fn form_of(field: &Type) -> Result<(LeafType, Kind), Error> {
             (LeafType::Moment(1_000, true), Kind::DateTime)
         }
         (_, Some(LogicalType::Decimal(_) | LogicalType::Float16), _) | (_, _, ConvertedType::DECIMAL) => {
-            let message = format!("the column {:?} is of a type that is not understood", field.name());
+            let message = format!("the type of the column {:?} is not supported", field.name());
             return Err(Problem::new(Code::SCHEMA_MISMATCH, message).into());
         }
         (Physical::INT32 | Physical::INT64, ..) if unsigned => (LeafType::Unsigned, Kind::Int),
@@ -308,7 +308,7 @@ fn column(reader: &mut ColumnReader, form: LeafType, rows: usize) -> Result<Vec<
             LeafType::Moment(nanos, utc) => {
                 Ok(Owned::Text(time::moment_text(i128::from(*i) * i128::from(nanos), utc)))
             }
-            LeafType::Unsigned if *i < 0 => Err(broken("a whole number is beyond what can be held")),
+            LeafType::Unsigned if *i < 0 => Err(broken("an unsigned integer exceeds 63 bits")),
             _ => Ok(Owned::Int(*i)),
         }),
         ColumnReader::Int96ColumnReader(r) => {

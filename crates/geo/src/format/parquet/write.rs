@@ -1,8 +1,7 @@
 //! Writing GeoParquet.
 //!
-//! A group of rows is written column by column, so that its batches wait until it is full, without
-//! what the file does not hold. The file begins with the first group, because only its values say
-//! whether moments carry an offset.
+//! A row group is written column by column, so its batches are collected until it is full. The file is
+//! opened with the first group, because its values decide whether datetimes carry a UTC offset.
 
 use std::io::BufWriter;
 use std::path::Path;
@@ -310,7 +309,7 @@ fn write_field(
                 Value::Text(text) => match time::moment_of(text) {
                     Some((micros, same)) if same == utc => Ok(Some(micros)),
                     _ => {
-                        let wanted = "a moment like those before it, to the microsecond";
+                        let wanted = "a datetime like those before it (with or without a UTC offset), to the microsecond";
                         Err(odd(&waiting.batch, row, text, wanted))
                     }
                 },

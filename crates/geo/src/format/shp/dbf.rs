@@ -1,4 +1,4 @@
-//! The table of a Shapefile, dBase III.
+//! The attributes of a Shapefile: a table in dBase III (`.dbf`).
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -20,7 +20,7 @@ struct DbfField {
 pub(super) enum DbfRow {
     /// Its values.
     Values(Vec<Owned>),
-    /// It holds a value of another kind than its field.
+    /// A value does not match the type of its field.
     Broken(Problem),
     /// It is marked as deleted.
     Deleted,
@@ -89,7 +89,7 @@ impl<R: Read> DbfTable<R> {
         }
         self.left -= 1;
         self.input.read_exact(&mut self.row).map_err(|_| {
-            Error::from(Problem::new(Code::TRUNCATED_BODY, "the table (.dbf) ends before its rows do"))
+            Error::from(Problem::new(Code::TRUNCATED_BODY, "the table (.dbf) ends within its rows"))
         })?;
         if self.row.first() == Some(&b'*') {
             return Ok(Some(DbfRow::Deleted));
@@ -112,7 +112,7 @@ fn label(name: &str) -> Option<&'static Encoding> {
     })
 }
 
-/// Without a stated encoding: UTF-8 if it is that, else the one that such files mostly have.
+/// The encoding if none is declared: UTF-8 if the bytes are valid, else Windows-1252.
 fn decode<'a>(bytes: &'a [u8], encoding: Option<&'static Encoding>) -> Cow<'a, str> {
     match (encoding, std::str::from_utf8(bytes)) {
         (None, Ok(text)) => Cow::Borrowed(text),

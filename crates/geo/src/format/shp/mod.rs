@@ -1,15 +1,14 @@
 //! Shapefile.
 //!
-//! Four files make one layer: shapes (`.shp`), a table (`.dbf`), and if they are there the system
-//! (`.prj`) and the encoding of the table (`.cpg`). Lines and surfaces come out as multi shapes,
-//! because a record may hold one or many and a layer should be of one kind. Rings say by their
-//! direction whether they are shells or holes; which hole belongs to which shell is found by
-//! looking.
+//! A layer is up to four files: shapes (`.shp`), attributes (`.dbf`), and optionally the coordinate
+//! reference system (`.prj`) and the encoding of the attributes (`.cpg`). Lines and polygons are read as
+//! multi geometries, because a record may hold one or many, and a layer should have one type. The
+//! direction of a ring says whether it is a shell or a hole; the shell of a hole is found by containment.
 //!
-//! Why our own reader: the crate (`shapefile` 0.9) believes the counts of a record. A file of 340 bytes
-//! that tells of 2 147 483 647 parts makes it ask for 8 GiB; here it is refused in 4 MB.
+//! Why our own reader: the crate (`shapefile` 0.9) trusts the counts of a record. A file of 340 bytes that
+//! declares 2,147,483,647 parts makes it allocate 8 GiB; here it is refused in 4 MB.
 //!
-//! Written too, with the limits that `write` states; GeoPackage and FlatGeobuf have none of them.
+//! The limits of writing are in `write`; GeoPackage and FlatGeobuf have none of them.
 
 mod dbf;
 mod read;

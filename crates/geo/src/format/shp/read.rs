@@ -12,6 +12,7 @@ use super::shape::{shape_of, write_shape};
 use crate::batch::{Batch, Span};
 use crate::error::{Error, Problem};
 use crate::format::geojson::ReadOptions;
+use crate::format::prj::Prj;
 use crate::format::{Layer, Rejected};
 use crate::mapping::Owned;
 use crate::schema::Schema;
@@ -23,7 +24,7 @@ pub struct ShapefileReader {
     layer: Layer,
     record: u64,
     offset: u64,
-    /// Where the file says that it ends.
+    /// Length that the header declares, in bytes.
     end: u64,
     bytes: Vec<u8>,
     options: ReadOptions,
@@ -33,7 +34,7 @@ impl ShapefileReader {
     /// Opens the `.shp` file and its companions.
     ///
     /// # Errors
-    /// If the file is not a Shapefile, or its table is broken.
+    /// If the file is not a Shapefile, or its table is damaged.
     pub fn open(path: &Path, options: ReadOptions) -> Result<ShapefileReader, Error> {
         let mut shapes = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut head = [0; 100];
@@ -63,7 +64,7 @@ impl ShapefileReader {
         };
         schema.shape = shape_of(number);
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
-        let crs = text("prj").and_then(|wkt| wkt.parse().ok());
+        let crs = companion("prj").map_or(Ok(Prj::Absent), |path| Prj::read(&path))?.known();
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
         let end = u64::from(stated) * 2;
         Ok(ShapefileReader { shapes, table, layer, record: 0, offset: 100, end, bytes: Vec::new(), options })
@@ -76,7 +77,7 @@ impl ShapefileReader {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::UnexpectedEof && self.offset >= self.end => return Ok(false),
             Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                let message = format!("the file ends before byte {}, where it says it does", self.end);
+                let message = format!("the file ends before byte {}, its declared length", self.end);
                 let problem = Problem::new(Code::TRUNCATED_BODY, message);
                 return Err(problem.of_record(self.record).at(self.offset).into());
             }

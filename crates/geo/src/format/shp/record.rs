@@ -7,7 +7,7 @@ use crate::error::Problem;
 use crate::repair;
 use crate::wkb::{self, Cursor, Event, Shape};
 
-/// What a file holds.
+/// The geometry type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Points,
@@ -30,7 +30,7 @@ impl Family {
         })
     }
 
-    /// The type's number.
+    /// The number of the type.
     pub(super) fn number(self, z: bool) -> i32 {
         let plain = match self {
             Family::Points => 1,
@@ -42,7 +42,7 @@ impl Family {
     }
 }
 
-/// Appends the content of a record. An empty geometry is a null shape. Shells turn clockwise.
+/// Appends the content of a record. An empty geometry becomes a null shape. Shells are clockwise.
 pub(super) fn write(wkb: &[u8], family: Family, z: bool, out: &mut Vec<u8>) {
     let Some(bounds) = Bounds::of_wkb(wkb).filter(|_| !wkb::is_empty(wkb)) else {
         out.extend_from_slice(&0i32.to_le_bytes());
@@ -69,7 +69,7 @@ pub(super) fn write(wkb: &[u8], family: Family, z: bool, out: &mut Vec<u8>) {
         if let Some(p) = parts.first().and_then(|part| part.first()) {
             numbers(out, &[p[0], p[1]]);
             if z {
-                // The measure is there and says that there is none.
+                // A mandatory measure with the value for "no data".
                 numbers(out, &[height(p), NO_MEASURE]);
             }
         }

@@ -6,7 +6,7 @@ use crate::error::Problem;
 use crate::validity::{Point, is_counter_clockwise, is_nested};
 use crate::wkb::{Dim, Shape, write};
 
-/// What a type number stands for; `None` for null shapes and unknown numbers.
+/// The geometry type of a type number; `None` for null shapes and unknown numbers.
 pub(super) fn shape_of(number: i32) -> Option<Shape> {
     match number % 10 {
         1 => Some(Shape::Point),
@@ -31,18 +31,18 @@ impl RecordInput<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
         self.at += N;
-        taken.copied().ok_or_else(|| broken("the record ends before the shape does"))
+        taken.copied().ok_or_else(|| broken("the record ends within the shape"))
     }
 
     fn i32(&mut self) -> Result<i32, Problem> {
         self.take().map(i32::from_le_bytes)
     }
 
-    /// A count that the rest of the record can bear out.
+    /// A count, checked against the length of the record.
     fn count(&mut self, size: usize) -> Result<usize, Problem> {
-        let count = usize::try_from(self.i32()?).map_err(|_| broken("a negative count"))?;
+        let count = usize::try_from(self.i32()?).map_err(|_| broken("a count is negative"))?;
         if count.saturating_mul(size) > self.bytes.len() {
-            return Err(broken("a count beyond the record"));
+            return Err(broken("a count exceeds the record"));
         }
         Ok(count)
     }
@@ -55,14 +55,14 @@ impl RecordInput<'_> {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// One number per position, after their range.
+    /// One number per position, after their minimum and maximum.
     fn extra(&mut self, count: usize) -> Result<Vec<f64>, Problem> {
         self.at += 16;
         (0..count).map(|_| self.f64()).collect()
     }
 }
 
-/// Numbers below this are no data.
+/// Measures below this mean "no data".
 const NO_MEASURE: f64 = -1e38;
 
 /// Appends a record's shape; nothing for a null shape.
@@ -72,8 +72,7 @@ pub(super) fn write_shape(record: &[u8], out: &mut Vec<u8>) -> Result<(), Proble
     if number == 0 {
         return Ok(());
     }
-    let shape =
-        shape_of(number).ok_or_else(|| broken(&format!("shapes of type {number} are not understood")))?;
+    let shape = shape_of(number).ok_or_else(|| broken(&format!("shape type {number} is not supported")))?;
     let (z, m) = (number / 10 == 1, number / 10 >= 1);
     if shape == Shape::Point {
         let mut numbers = vec![input.f64()?, input.f64()?];
@@ -96,7 +95,7 @@ pub(super) fn write_shape(record: &[u8], out: &mut Vec<u8>) -> Result<(), Proble
     for _ in 0..part_count {
         let start = usize::try_from(input.i32()?).ok().filter(|start| *start <= point_count);
         let start = start.filter(|start| starts.last().is_none_or(|last| last <= start));
-        starts.push(start.ok_or_else(|| broken("a part that begins nowhere"))?);
+        starts.push(start.ok_or_else(|| broken("the start of a part is out of range"))?);
     }
     starts.push(point_count);
     let points: Vec<Point> =
@@ -170,8 +169,8 @@ impl ShapePositions<'_> {
     }
 }
 
-/// Rings to polygons: clockwise rings are shells, each other one goes to the smallest shell that
-/// holds it, or is a shell itself if none does.
+/// Groups rings into polygons. Clockwise rings are shells; every other ring is a hole of the smallest shell
+/// that contains it, or a shell if there is none.
 pub(in crate::format) fn group(
     points: &[Point],
     parts: Vec<std::ops::Range<usize>>,

@@ -1,9 +1,8 @@
-//! Writing a Shapefile, as far as it goes.
+//! Writing a Shapefile.
 //!
-//! What it cannot hold is refused, not bent: one family of shapes per file, text of at most 254
-//! bytes, whole numbers of at most 18 digits, no bytes, files of at most 2 GB. Two things are lost
-//! and said here: names are cut to ten bytes (and made to differ), and there is no difference between
-//! empty text and none. Moments and JSON become text.
+//! What the format cannot hold is refused: a second geometry family, text over 254 bytes, integers over 18
+//! digits, bytes, files over 2 GB. Two things are lost: names are truncated to ten bytes (and made unique),
+//! and empty text becomes null. Datetimes and JSON become text.
 
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -26,7 +25,7 @@ use crate::wkb::{self, Dim, Shape};
 const TEXT_WIDTH: usize = 254;
 const INT_WIDTH: usize = 18;
 const REAL_WIDTH: usize = 24;
-/// The largest file: offsets are 32 bits of 16-bit words, and many readers stop at 2 GB.
+/// Largest file in bytes: offsets are 32-bit counts of 16-bit words, and many readers stop at 2 GB.
 const FILE_LEN_MAX: u64 = (1 << 31) - 1;
 
 /// A Shapefile being written.
@@ -34,7 +33,7 @@ pub struct ShapefileWriter {
     shapes: BufWriter<Pending>,
     index: BufWriter<Pending>,
     table: BufWriter<Pending>,
-    /// The system and the encoding, whole from the start.
+    /// The `.prj` and `.cpg` files.
     beside: Vec<Pending>,
     schema: Arc<Schema>,
     family: Option<record::Family>,
@@ -51,10 +50,10 @@ fn refuse(message: impl Into<String>) -> Problem {
 }
 
 impl ShapefileWriter {
-    /// Opens new files beside each other.
+    /// Creates the files.
     ///
     /// # Errors
-    /// If the schema or the system cannot be held, or the files cannot be made.
+    /// If the format cannot hold the schema or the system, or a file cannot be created.
     pub fn create(
         path: &Path,
         schema: &Arc<Schema>,
@@ -63,7 +62,7 @@ impl ShapefileWriter {
     ) -> Result<ShapefileWriter, Error> {
         let family = schema.shape.map(record::Family::of).transpose()?;
         let Some(prj) = crs.esri_wkt() else {
-            let message = format!("ESRI has no text for {crs}, so that a Shapefile cannot say it");
+            let message = format!("{crs} has no ESRI WKT, which a Shapefile needs");
             return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
         };
         let open = |extension: &str| Pending::new(&path.with_extension(extension));
@@ -95,7 +94,7 @@ impl ShapefileWriter {
         Ok(writer)
     }
 
-    /// The header of the table; the count of rows is filled in at the end.
+    /// Header of the table. The number of rows is filled in at the end.
     fn table_head(&self) -> Result<Vec<u8>, Error> {
         let mut fields = Vec::new();
         let mut names: Vec<String> = Vec::new();
@@ -208,7 +207,7 @@ impl super::super::Writer for ShapefileWriter {
         self.table.write_all(&[0x1a])?;
         self.table.seek(SeekFrom::Start(4))?;
         self.table.write_all(&rows.to_le_bytes())?;
-        // The shapes come last: they are what a reader opens.
+        // The .shp file last: it is the one that a reader opens.
         for file in self.beside {
             file.commit()?;
         }
@@ -219,7 +218,7 @@ impl super::super::Writer for ShapefileWriter {
     }
 }
 
-/// The letter, width and decimals of a kind.
+/// The dBase type, width and decimals of a field type.
 fn form(kind: Kind) -> Option<(u8, usize, u8)> {
     Some(match kind {
         Kind::Bool => (b'L', 1, 0),
@@ -231,7 +230,7 @@ fn form(kind: Kind) -> Option<(u8, usize, u8)> {
     })
 }
 
-/// A name of at most ten bytes that is not taken.
+/// A unique name of at most ten bytes.
 fn short_name(name: &str, taken: &[String]) -> String {
     let cut = |len: usize| {
         let mut end = name.len().min(len);
@@ -249,7 +248,7 @@ fn short_name(name: &str, taken: &[String]) -> String {
     numbered.into_iter().find(|name| !is_taken(name)).unwrap_or(plain)
 }
 
-/// Appends a value, as wide as its field.
+/// Appends a value, padded to the width of its field.
 fn cell(value: Value<'_>, kind: Kind, out: &mut Vec<u8>) -> Result<(), Problem> {
     let width = form(kind).map_or(0, |(_, width, _)| width);
     let start = out.len();
@@ -265,10 +264,10 @@ fn cell(value: Value<'_>, kind: Kind, out: &mut Vec<u8>) -> Result<(), Problem> 
     }
     let len = out.len() - start;
     if len > width {
-        return Err(refuse(format!("holds {width} bytes here, and the value has {len}")));
+        return Err(refuse(format!("holds {width} bytes in this field, and the value has {len}")));
     }
     out.resize(start + width, b' ');
-    // Numbers stand to the right.
+    // Numbers are right-aligned.
     if matches!(kind, Kind::Int | Kind::Real)
         && let Some(cell) = out.get_mut(start..)
     {

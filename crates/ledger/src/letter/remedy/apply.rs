@@ -1,4 +1,4 @@
-//! Rules over letters, with what they did in the audit.
+//! Applies repair rules to letters and records the result in the audit.
 
 use super::RepairRule;
 use super::rules::{RuleDecision, say};
@@ -13,7 +13,7 @@ use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
 
-/// The counts of a fix: what it did, or would do.
+/// The counts of a fix, or of its dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemedyCounts {
     /// Letters that the rule was applied to.
@@ -37,15 +37,15 @@ pub struct Fixer<'a> {
     pub store: &'a mut LetterStore,
     /// The keys of sealed payloads.
     pub keys: &'a Keyring,
-    /// Whether nothing is written, only counted.
+    /// Whether to count only and write nothing.
     pub dry_run: bool,
 }
 
-/// Whether a payload may be replayed: it is what its media type says, its geometry is valid and
+/// Checks whether a payload may be replayed: it is of its media type, and its geometry is valid and
 /// lies on the earth.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result::Result<(), PayloadError> {
     if !content_type.contains("json") {
         return Ok(());
@@ -73,10 +73,11 @@ fn sha(bytes: &[u8]) -> [u8; 32] {
 }
 
 impl Fixer<'_> {
-    /// Applies a rule to the letters of a filter that it is for.
+    /// Applies a rule to the letters that match a filter and have a code of the rule.
     ///
     /// # Errors
-    /// When the store cannot be used, or a payload cannot be opened. What was done until then is.
+    /// When the store cannot be used, or a payload cannot be decrypted. Letters fixed before stay
+    /// fixed.
     pub fn fix(&mut self, rule: &RepairRule, filter: &LetterFilter, now_ms: i64) -> Result<RemedyCounts> {
         let mut filter = filter.clone();
         if filter.codes.is_empty() {
@@ -153,10 +154,10 @@ impl Fixer<'_> {
         self.store.amend(&Amend { row, letter, payload: None, act: "fix", detail }, now_ms)
     }
 
-    /// Opens the payload if it is sealed.
+    /// Decrypts the payload if it is sealed.
     ///
     /// # Errors
-    /// When the key is not there.
+    /// When the key is missing.
     pub fn reveal(&self, row: &mut StoredLetter) -> Result<()> {
         if let Some(sealed) = &row.sealed {
             row.letter.payload = self.keys.open(sealed)?;
@@ -164,10 +165,10 @@ impl Fixer<'_> {
         Ok(())
     }
 
-    /// Gives a letter another payload, by hand: it must pass the gates.
+    /// Replaces the payload of a letter by a manual edit; it must pass the gates.
     ///
     /// # Errors
-    /// Why it does not, or when the store cannot be used.
+    /// When it does not pass, or the store cannot be used.
     pub fn edit(&mut self, row: StoredLetter, payload: Vec<u8>, now_ms: i64) -> Result<()> {
         let mut letter = row.letter.clone();
         if let Ok(feature) = FeaturePayload::parse(&payload)

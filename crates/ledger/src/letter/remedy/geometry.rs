@@ -1,11 +1,12 @@
-//! Changes to coordinates, on GeoJSON as it stands in the payload.
+//! Repairs of coordinates, on the GeoJSON of the payload.
 
 use serde_json::{Value, json};
 
 /// A coordinate: x and y.
 type Coordinate = [f64; 2];
 
-/// Every list of positions of a geometry, with whether it is a ring and which of its polygon.
+/// Calls `change` with every list of positions of a geometry and, for a ring, its index in the
+/// polygon.
 fn each_line(geometry: &mut Value, change: &mut impl FnMut(&mut Vec<Value>, Option<usize>)) {
     if let Some(parts) = geometry.get_mut("geometries").and_then(Value::as_array_mut) {
         return parts.iter_mut().for_each(|part| each_line(part, change));
@@ -27,7 +28,7 @@ fn each_line(geometry: &mut Value, change: &mut impl FnMut(&mut Vec<Value>, Opti
         "MultiPolygon" => list.iter_mut().for_each(rings),
         "LineString" | "MultiPoint" => change(list, None),
         "MultiLineString" => list.iter_mut().filter_map(Value::as_array_mut).for_each(|l| change(l, None)),
-        // A point is a list of one position for as long as it is looked at.
+        // A point is wrapped in a list of one position for the call.
         "Point" => {
             let mut one = vec![Value::Array(std::mem::take(list))];
             change(&mut one, None);
@@ -41,7 +42,7 @@ fn xy(position: &Value) -> Option<Coordinate> {
     Some([position.get(0)?.as_f64()?, position.get(1)?.as_f64()?])
 }
 
-/// Latitude and longitude change places; how many positions.
+/// Swaps latitude and longitude; returns the number of positions.
 pub(super) fn swap_axes(geometry: &mut Value) -> u64 {
     let mut count = 0;
     each_line(geometry, &mut |line, _| {
@@ -55,7 +56,7 @@ pub(super) fn swap_axes(geometry: &mut Value) -> u64 {
     count
 }
 
-/// Rings that end elsewhere than they begin are closed; how many.
+/// Closes open rings; returns their number.
 pub(super) fn close_rings(geometry: &mut Value) -> u64 {
     let mut count = 0;
     each_line(geometry, &mut |line, ring| {
@@ -71,7 +72,8 @@ pub(super) fn close_rings(geometry: &mut Value) -> u64 {
     count
 }
 
-/// Shells run counter-clockwise and holes clockwise, as RFC 7946 wants it; how many were turned.
+/// Makes shells counter-clockwise and holes clockwise (RFC 7946); returns the number of reversed
+/// rings.
 pub(super) fn wind(geometry: &mut Value) -> u64 {
     let mut count = 0;
     each_line(geometry, &mut |line, ring| {
@@ -90,8 +92,8 @@ pub(super) fn wind(geometry: &mut Value) -> u64 {
     count
 }
 
-/// What of a geometry lies in a box (west, south, east, north); `None` if nothing does. Rings are
-/// cut edge by edge and may then need to be made valid.
+/// Clips a geometry to a bounding box (west, south, east, north); `None` if nothing is left.
+/// Clipped rings may need to be made valid afterwards.
 pub(super) fn clip(geometry: &Value, bbox: [f64; 4]) -> Option<Value> {
     let kind = geometry.get("type")?.as_str()?;
     let coordinates = geometry.get("coordinates");
@@ -142,7 +144,7 @@ fn within(p: Coordinate, [w, s, e, n]: [f64; 4]) -> bool {
     (w..=e).contains(&p[0]) && (s..=n).contains(&p[1])
 }
 
-/// The four sides: the axis, the border, and whether what is greater stays.
+/// The sides of the box: the axis, its limit, and whether greater values are inside.
 fn sides([w, s, e, n]: [f64; 4]) -> [(usize, f64, bool); 4] {
     [(0, w, true), (1, s, true), (0, e, false), (1, n, false)]
 }
@@ -151,7 +153,7 @@ fn at(p: Coordinate, axis: usize) -> f64 {
     if axis == 0 { p[0] } else { p[1] }
 }
 
-/// Where the way from a to b crosses a border.
+/// The intersection of the segment a–b with a side.
 fn cross(a: Coordinate, b: Coordinate, axis: usize, border: f64) -> Coordinate {
     let t = (border - at(a, axis)) / (at(b, axis) - at(a, axis));
     let mut p = [a[0] + (b[0] - a[0]) * t, a[1] + (b[1] - a[1]) * t];
@@ -163,7 +165,7 @@ fn cross(a: Coordinate, b: Coordinate, axis: usize, border: f64) -> Coordinate {
     p
 }
 
-/// A closed ring, cut side by side.
+/// Clips a closed ring, one side of the box after another.
 fn clip_ring(ring: &[Coordinate], bbox: [f64; 4]) -> Vec<Coordinate> {
     let mut ring = ring.to_vec();
     if ring.len() > 1 && ring.first() == ring.last() {
@@ -191,7 +193,7 @@ fn clip_ring(ring: &[Coordinate], bbox: [f64; 4]) -> Vec<Coordinate> {
     ring
 }
 
-/// The pieces of a line that lie in the box.
+/// The parts of a line inside the box.
 fn clip_line(line: &[Coordinate], bbox: [f64; 4]) -> Vec<Vec<Coordinate>> {
     let mut pieces: Vec<Vec<Coordinate>> = vec![line.to_vec()];
     for (axis, border, greater) in sides(bbox) {

@@ -1,9 +1,9 @@
-//! Remedies: rules that repair letters, by the code of their failure.
+//! Remedies: rules that repair letters, selected by the code of the failure.
 //!
-//! A rule is named and versioned, because the name goes into the key of the replay and into the
-//! audit. It is a pure function of the letter and its settings; what it makes must pass the gates
-//! ([`gate`]) before the letter may be replayed. A rule that would change more than it may is
-//! refused, and the letter goes to a person.
+//! A rule has a name and a version; both are part of the replay's idempotency key and of the audit.
+//! It is a pure function of the letter and its settings. Its result must pass the gates ([`gate`])
+//! before the letter may be replayed. A rule that would change more than it may is refused, and the
+//! letter is marked for review.
 
 mod apply;
 mod geometry;
@@ -19,55 +19,56 @@ use tidegate_core::Code;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RepairRule {
-    /// Find the system by what the record says, else take this one.
+    /// Sets the coordinate reference system from what the record says, else to this one.
     CrsLookup {
-        /// The coordinate system of records that name none.
+        /// The coordinate reference system of records that name none.
         #[serde(default)]
         default: Option<String>,
     },
-    /// Make the geometry valid by its linework.
+    /// Makes the geometry valid by its linework.
     MakeValid {
-        /// The largest change of area, as a share (0 to 1); 0.05 by default.
+        /// The largest relative change of area, from 0 to 1; 0.05 by default.
         #[serde(default)]
         tolerance: Option<f64>,
     },
-    /// Replay at the time that the server asked for.
+    /// Replays at the time that the server asked for.
     Wait {
-        /// The wait where the server named none, in seconds; 3600 by default.
+        /// The wait in seconds if the server asked for none; 3600 by default.
         #[serde(default)]
         seconds: Option<u64>,
     },
-    /// Keep what lies in this box: west, south, east, north; the whole earth if not said.
+    /// Clips to this bounding box; to the whole earth if there is none.
     Clip {
         /// The bounding box: west, south, east, north, in the units of the record.
         #[serde(default)]
         bbox: Option<[f64; 4]>,
     },
-    /// Swap latitude and longitude if only that is plausible.
+    /// Swaps latitude and longitude if only the swapped position is plausible.
     SwapAxes {
         /// The bounding box in which records should lie: west, south, east, north.
         #[serde(default)]
         area: Option<[f64; 4]>,
     },
-    /// Close rings.
+    /// Closes rings.
     CloseRings,
-    /// Turn rings the right way round.
+    /// Corrects the winding order of rings.
     Wind,
-    /// Nothing can be done about a corrupted header: flag it, for the archive.
+    /// Marks a corrupted header as unrecoverable, for the archive.
     Flag,
-    /// Give fields other names.
+    /// Renames fields.
     Remap {
         /// The new name of each field, by its old one.
         fields: std::collections::BTreeMap<String, String>,
     },
-    /// A program of your own: the letter as JSON on its standard input, the payload on its output.
+    /// Runs a program: it reads the letter as JSON from standard input and writes the payload to
+    /// standard output.
     Command {
         /// The program and its arguments.
         command: Vec<String>,
     },
 }
 
-/// The rules by name, for those without settings.
+/// The names of all rules.
 pub const NAMES: [&str; 10] = [
     "crs_lookup",
     "make_valid",
@@ -81,12 +82,12 @@ pub const NAMES: [&str; 10] = [
     "command",
 ];
 
-/// Why there is no such repair rule.
+/// Why a repair rule cannot be used.
 #[derive(Debug)]
 pub enum RuleError {
-    /// A setting is missing, or is not one of this rule.
+    /// A setting is missing, or this rule does not have it.
     Settings(serde_json::Error),
-    /// The rule of this name has settings that must be given.
+    /// The rule of this name has required settings.
     NeedsSettings(String),
     /// There is no rule of this name.
     Unknown(String),
@@ -114,18 +115,18 @@ impl std::error::Error for RuleError {
 }
 
 impl RepairRule {
-    /// The rule that a manifest names.
+    /// The rule that a manifest describes.
     ///
     /// # Errors
-    /// When a setting is missing, or is not one of this rule.
+    /// When a setting is missing, or the rule does not have it.
     pub fn of(form: &impl Serialize) -> Result<RepairRule, RuleError> {
         serde_json::to_value(form).and_then(serde_json::from_value).map_err(RuleError::Settings)
     }
 
-    /// The rule of this name with its usual settings.
+    /// The rule of this name with its default settings.
     ///
     /// # Errors
-    /// When there is none, or it needs settings.
+    /// When there is no such rule, or it has required settings.
     pub fn named(name: &str) -> Result<RepairRule, RuleError> {
         let value = serde_json::json!({ "rule": name });
         serde_json::from_value(value).map_err(|_| match NAMES.contains(&name) {
@@ -134,7 +135,7 @@ impl RepairRule {
         })
     }
 
-    /// Its name with its version.
+    /// Its name and version.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {
@@ -151,7 +152,7 @@ impl RepairRule {
         }
     }
 
-    /// The codes that it is for; empty for a rule that is for any.
+    /// The codes that it applies to; empty if it applies to any.
     #[must_use]
     pub fn codes(&self) -> Vec<Code> {
         match self {

@@ -1,4 +1,4 @@
-//! What each rule does to one letter.
+//! The effect of each repair rule on one letter.
 
 use super::RepairRule;
 use super::geometry::{clip, close_rings, swap_axes, wind};
@@ -15,19 +15,19 @@ use tidegate_geo::wkb::{Event, Shape};
 /// The decision of a repair rule about one letter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RuleDecision {
-    /// Another payload, and where it is if the rule knows better than the payload.
+    /// A new payload, and its location if the rule knows it better than the payload tells.
     Changed { payload: Vec<u8>, spatial: Option<Box<Spatial>>, note: String },
-    /// Replay later.
+    /// Replay the letter later.
     Later { not_before_ms: i64, note: String },
-    /// Nothing can be done.
+    /// The letter cannot be repaired.
     Hopeless(String),
-    /// The rule may not: a person must look.
+    /// The rule was refused: the letter needs review.
     Refused(String),
-    /// There is nothing for this rule to do.
+    /// The rule has nothing to change.
     Nothing,
 }
 
-/// The decision, or why the rule may not.
+/// The decision, or the reason why the rule was refused.
 type RuleResult = Result<RuleDecision, Box<dyn Error>>;
 
 const WORLD: [f64; 4] = [-180.0, -90.0, 180.0, 90.0];
@@ -93,7 +93,9 @@ fn valid(letter: &Letter, tolerance: f64) -> RuleResult {
     let mut out = Vec::new();
     match make_valid(&wkb, &mut Checker::default(), &mut out) {
         Outcome::Valid => Ok(RuleDecision::Nothing),
-        Outcome::Hopeless(flaw) => Err(format!("cannot make the geometry valid: {flaw}").into()),
+        Outcome::Hopeless(flaw) => {
+            Err(format!("{}: cannot make the geometry valid: {flaw}", flaw.reason.code()).into())
+        }
         Outcome::Repaired(repaired) => {
             let (before, after) = (meant(&wkb), repaired.area.1);
             let change = (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE);
@@ -113,8 +115,8 @@ fn valid(letter: &Letter, tolerance: f64) -> RuleResult {
     }
 }
 
-/// The area that was meant: what shells go around, less what holes go around, whichever way they
-/// run and however often. Measured along a thousand lines, to about a thousandth.
+/// The intended area: the area enclosed by shells minus that enclosed by holes, regardless of
+/// winding. Integrated over 1000 scan lines per ring, accurate to about 0.1 %.
 fn meant(wkb: &[u8]) -> f64 {
     let mut cursor = tidegate_geo::wkb::Cursor::default();
     let (mut area, mut in_polygon, mut ring) = (0.0, false, 0);
@@ -132,7 +134,7 @@ fn meant(wkb: &[u8]) -> f64 {
     area.max(0.0)
 }
 
-/// The area that a ring goes around at least once.
+/// The area that a ring encloses at least once.
 fn around(ring: &[(f64, f64)]) -> f64 {
     const LINES: usize = 1000;
     let (low, high) =
@@ -264,7 +266,7 @@ fn run(letter: &Letter, command: &[String]) -> RuleResult {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(at)?;
-    // A program need not read what it does not want.
+    // The program may exit without reading its input.
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(format!("{input}\n").as_bytes());
     }

@@ -1,4 +1,4 @@
-//! Why letters cannot be replayed.
+//! Errors of a replay.
 
 use crate::letter::feature::PayloadError;
 use std::error::Error;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 /// Why letters cannot be replayed.
 #[derive(Debug)]
 pub enum ReplayError {
-    /// No file can be made in the directory of the output.
+    /// No file can be created in the directory of the output.
     Directory {
         /// The directory.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// The name of the output tells no format.
+    /// The name of the output does not tell its format.
     UnknownFormat(PathBuf),
     /// The output cannot be read or written.
     Output {
@@ -29,21 +29,21 @@ pub enum ReplayError {
     Record {
         /// The file.
         path: PathBuf,
-        /// The record, from 1.
+        /// The number of the record, from 1.
         record: u64,
     },
-    /// The output has no such row.
+    /// The output does not have the row.
     NoRow {
         /// The file.
         path: PathBuf,
-        /// The row, from 1.
+        /// The number of the row, from 1.
         row: u64,
     },
-    /// A payload is no feature.
+    /// A payload is not a feature.
     Payload(PayloadError),
-    /// A geometry cannot be brought into the coordinate system of the output.
+    /// A geometry cannot be transformed to the coordinate reference system of the output.
     Geometry(Box<dyn Error + Send + Sync>),
-    /// The pipeline cannot replay them now; it says why.
+    /// The pipeline cannot replay the letters now; the reason.
     Pipeline(String),
 }
 
@@ -101,7 +101,7 @@ impl From<PayloadError> for ReplayError {
     }
 }
 
-/// A pipeline says why in a sentence.
+/// The reason of a pipeline.
 impl From<String> for ReplayError {
     fn from(why: String) -> ReplayError {
         ReplayError::Pipeline(why)

@@ -1,7 +1,8 @@
-//! Rows into a file that has them already.
+//! Updates rows in an existing file.
 //!
-//! The file is read, rows are replaced or added, and the whole is put in its place at once, so
-//! that a reader sees the old file or the new one, and the same update twice gives the same file.
+//! The file is read, rows are replaced or appended, and the new file replaces the old one
+//! atomically. A reader sees one or the other, and the same update applied twice gives the same
+//! file.
 
 use super::ReplayError;
 use std::collections::HashMap;
@@ -18,32 +19,32 @@ use tidegate_geo::{Batch, Crs, Kind, Schema, Value};
 pub enum RowSelector {
     /// By its number, from 1.
     Row(u64),
-    /// By the text in a field.
+    /// By a field and its text.
     Key(String, String),
 }
 
-/// What a row is to hold.
+/// The new content of a row.
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The row to replace or add.
     pub at: RowSelector,
     /// Its geometry, as well-known binary.
     pub wkb: Option<Vec<u8>>,
-    /// The coordinate system of the geometry, if it is not the file's.
+    /// The coordinate reference system of the geometry, if it differs from the file's.
     pub crs: Option<String>,
-    /// Its fields by name; those that the file does not have are left out.
+    /// Its fields by name; fields that the file does not have are ignored.
     pub values: Vec<(String, Owned)>,
 }
 
-/// Whether the file could be written.
+/// Checks that the file can be written.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn writable(path: &Path) -> Result<(), ReplayError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let probe = dir.join(format!(".tidegate-preflight-{}", std::process::id()));
     std::fs::write(&probe, b"").map_err(|source| ReplayError::Directory { path: dir.to_owned(), source })?;
-    // A probe that stays is only untidy.
+    // A probe file left behind does no harm.
     let _ = std::fs::remove_file(&probe);
     match format::Format::of_path(path) {
         Some(_) => Ok(()),
@@ -51,7 +52,7 @@ pub fn writable(path: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// Which of these rows a file has.
+/// Which of these rows the file contains.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -74,10 +75,10 @@ pub fn holds(path: &Path, rows: &[RowSelector]) -> Result<Vec<bool>, ReplayError
     Ok(rows.iter().map(|row| !missing.contains(row)).collect())
 }
 
-/// Puts rows into a file; how many it has now.
+/// Writes rows into a file; returns the number of rows it has now.
 ///
 /// # Errors
-/// When the file cannot be read or written; it is then as it was.
+/// When the file cannot be read or written. It is then unchanged.
 pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, ReplayError> {
     let at = |e: tidegate_geo::Error| ReplayError::output(path, e);
     if updates.is_empty() {
@@ -107,7 +108,7 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, ReplayError> {
             }
         }
     }
-    // A replaced row may be of another shape than the file had.
+    // A replaced row may have another geometry type than the file had.
     schema.shape = None;
     let schema = Arc::new(schema);
     let options = Options { layer, ..Options::default() };
@@ -174,7 +175,7 @@ fn push(
     out.push(wkb.as_deref(), values.iter().map(Owned::value)).map_err(ReplayError::geometry)
 }
 
-/// A value in the kind of its field; what does not fit is no value.
+/// Converts a value to the type of its field; null if it does not fit.
 fn fit(value: &Owned, kind: Kind) -> Owned {
     let text = |value: &Owned| match value {
         Owned::Bool(b) => Some(b.to_string()),

@@ -1,10 +1,10 @@
-//! Replay: only the failed stage onward, each letter once.
+//! Replay: runs each letter of a plan once, from the failed stage onward.
 //!
-//! A plan has frozen its members ([`super::store::LetterStore::plan`]). Here they are leased in batches, run again by
-//! whoever knows their pipeline ([`Rerun`]), and finished in one transaction with the audit. The
-//! order is: sink first, then the letter. If the process dies between the two, the letter is
-//! still planned, is run again, and overwrites its own row, because the effect key is the same:
-//! twice is once.
+//! The members of a plan are frozen ([`super::store::LetterStore::plan`]). They are leased in
+//! batches, run by an implementation of [`Rerun`] that knows their pipeline, and finished in one
+//! transaction with the audit. The sink is written before the letter is finished. If the process
+//! dies in between, the letter is still planned; the next run overwrites its own row, because the
+//! effect key is the same.
 
 mod error;
 mod merge;
@@ -24,35 +24,37 @@ use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_geo::mapping::Owned;
 
-/// Who can run letters of a pipeline again.
+/// Runs the letters of a pipeline again.
 pub trait Rerun {
-    /// Whether it can be done now: the sink is writable, the breaker is closed. Spends nothing.
+    /// Checks whether a replay is possible now: the sink is writable, the breaker is closed. Sends
+    /// no calls.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     fn preflight(&mut self) -> std::result::Result<(), ReplayError>;
 
-    /// Runs letters from their failed stage onward, effects included; how each ended, in order.
+    /// Runs letters from their failed stage through the sink; returns the outcomes in the same
+    /// order.
     ///
     /// # Errors
-    /// When none of them could be tried: their replay can be resumed.
+    /// When none of them could be tried. The replay can be resumed.
     fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, ReplayError>;
 
-    /// Reads the sink back: which of the letters that were resolved are there.
+    /// Reads the sink back: which of the resolved letters it contains.
     ///
     /// # Errors
     /// When the sink cannot be read.
     fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, ReplayError>;
 }
 
-/// How to go through a plan.
+/// How a plan is processed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The number of letters in one lease.
     pub batch: u32,
     /// The duration of a lease.
     pub lease: Duration,
-    /// Whether to take over the leases of others: only when they are known to be dead.
+    /// Whether to take over the leases of other workers; use it only if they are known to be dead.
     pub takeover: bool,
     /// Whether to read the sink back before a letter counts as resolved.
     pub verify: bool,
@@ -64,10 +66,10 @@ impl Default for Pace {
     }
 }
 
-/// Goes through a plan until nothing is left, or until told to stop.
+/// Processes a plan until nothing is left or it is told to stop.
 ///
 /// # Errors
-/// When the store or the pipeline cannot go on. What was finished is; the plan can be resumed.
+/// When the store or the pipeline fails. Finished letters stay finished; the plan can be resumed.
 pub fn go(
     store: &mut LetterStore,
     letters: &Letters,
@@ -114,7 +116,7 @@ pub fn go(
     }
 }
 
-/// The letter of a failed replay: the same record with the new failure.
+/// The new letter of a failed replay: the same record with the new failure.
 #[must_use]
 pub fn replay_failure(letter: &Letter, code: Code, message: String, now_ms: i64) -> Letter {
     let mut child = letter.clone();
@@ -132,10 +134,10 @@ pub fn replay_failure(letter: &Letter, code: Code, message: String, now_ms: i64)
     child
 }
 
-/// Features into a file, by their effect key in the field `tidegate_key`.
+/// Replays features into a file, identified by their effect key in the field `tidegate_key`.
 #[derive(Debug)]
 pub struct IntoFile {
-    /// The file; its name tells the format.
+    /// The file; its extension determines the format.
     pub output: PathBuf,
 }
 

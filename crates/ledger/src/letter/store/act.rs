@@ -1,4 +1,4 @@
-//! Changing letters: each act with its entry in the audit, in one transaction.
+//! Changes to letters, each in one transaction with its audit entry.
 
 use super::put::{PayloadBlob, sound};
 use super::{AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, words};
@@ -12,11 +12,11 @@ use tidegate_core::letter::{LetterId, LetterState};
 /// A change to one letter.
 #[derive(Clone, Debug)]
 pub struct Amend {
-    /// The letter as it was read: the change is refused if somebody changed it since.
+    /// The letter as it was read: the change is refused if somebody else changed it since.
     pub row: StoredLetter,
     /// The new envelope, with state, times and hold.
     pub letter: Letter,
-    /// The new payload, sealed if the letter is; `None` leaves it.
+    /// The new payload, sealed if the letter is; `None` leaves it unchanged.
     pub payload: Option<Vec<u8>>,
     /// The action of the audit entry.
     pub act: &'static str,
@@ -24,7 +24,7 @@ pub struct Amend {
     pub detail: serde_json::Value,
 }
 
-/// What a purge did.
+/// The result of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Letters that were purged.
@@ -33,7 +33,7 @@ pub struct Purged {
     pub held: u64,
 }
 
-/// Removes a blob that no letter needs any more.
+/// Deletes a blob that no letter references any more.
 fn drop_blob(db: &mut dyn Db, sha: &[u8]) -> Result<()> {
     let sql = "DELETE FROM blob WHERE sha = ?1 AND NOT EXISTS
                    (SELECT 1 FROM body WHERE received_blob = ?1 OR current_blob = ?1)";
@@ -44,7 +44,7 @@ impl LetterStore {
     /// Changes a letter.
     ///
     /// # Errors
-    /// [`LetterError::Fenced`] when it was changed or taken since it was read.
+    /// [`LetterError::Fenced`] when it was changed or leased since it was read.
     pub fn amend(&mut self, amend: &Amend, now_ms: i64) -> Result<()> {
         let (row, letter) = (&amend.row, &amend.letter);
         let was = row.letter.state;
@@ -109,8 +109,7 @@ impl LetterStore {
         })
     }
 
-    /// Marks letters as archived, or only where they are archived if they are open: an archive of an
-    /// open letter is a copy.
+    /// Marks letters as archived. An open letter stays open and only records where its copy is.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -144,11 +143,11 @@ impl LetterStore {
         })
     }
 
-    /// Removes letters for good, up to a thousand at a time, each time wholly; tombstones stay.
-    /// What is held, planned or, with `archived_only`, not in an archive, stays.
+    /// Deletes letters permanently in transactions of up to a thousand; tombstones remain. Letters
+    /// that are on hold, planned or, with `archived_only`, not archived, stay.
     ///
     /// # Errors
-    /// When the store cannot be written. What was purged until then is.
+    /// When the store cannot be written. Letters purged before stay purged.
     pub fn purge(
         &mut self,
         filter: &LetterFilter,
@@ -181,7 +180,7 @@ impl LetterStore {
             for row in rows {
                 let seq = Val::Int(row.seq);
                 let letter = &row.letter;
-                // Whoever changed it since we looked had a reason; a hold above all.
+                // Skip letters that changed since they were selected; they may be on hold now.
                 let gone = db.exec(
                     "DELETE FROM letter WHERE seq = ?1 AND lease = ?2 AND hold IS NULL AND state <> ?3",
                     &[seq.clone(), row.lease.into(), (LetterState::Planned as i64).into()],
@@ -198,7 +197,8 @@ impl LetterStore {
                     Some(sha) => sha,
                     None => Sha256::digest(parts.blob(0)).into(),
                 };
-                // The wrapped key goes with the row: what is left of a sealed payload is noise.
+                // The wrapped key is deleted with the row, so a sealed payload can no longer be
+                // decrypted.
                 db.exec("DELETE FROM body WHERE seq = ?1", std::slice::from_ref(&seq))?;
                 db.index(row.seq, None, None)?;
                 for sha in [parts.maybe_blob(1), parts.maybe_blob(3)].into_iter().flatten() {
@@ -229,12 +229,12 @@ impl LetterStore {
         })
     }
 
-    /// Purges what has been kept long enough: the automatic retention.
+    /// Purges the letters whose retention has ended.
     ///
     /// # Errors
     /// When the store cannot be written.
     pub fn retain(&mut self, now_ms: i64) -> Result<Purged> {
-        // Asked at every start: one look into an index as long as there is nothing to do.
+        // Runs at every start: one index lookup while nothing is due.
         let first = self.db.query("SELECT min(retain_ms) FROM letter WHERE hold IS NULL", &[])?;
         if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
             return Ok(Purged::default());
@@ -243,7 +243,7 @@ impl LetterStore {
         self.purge(&expired, "retention", false, now_ms)
     }
 
-    /// Whether a letter was purged: when, and why.
+    /// The time, in milliseconds since 1970, and the reason if a letter was purged.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -255,7 +255,7 @@ impl LetterStore {
         Ok(rows.first().map(|row| (row.int(0), row.text(1))))
     }
 
-    /// Wraps the keys of letters anew, all of these or none.
+    /// Replaces the wrapped keys of letters, all or none.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -278,7 +278,7 @@ impl LetterStore {
         })
     }
 
-    /// The next rows whose key is wrapped to another recipient than this.
+    /// The next rows whose key is wrapped to a recipient other than this.
     ///
     /// # Errors
     /// When the store cannot be read.

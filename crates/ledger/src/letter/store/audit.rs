@@ -1,9 +1,9 @@
-//! The audit of the letters: what was done, by whom, when; in the transaction of the act.
+//! The audit of the letter store: who changed what and when, in the transaction of the change.
 //!
-//! The form, the chain, the signatures and the check of them are those of [`crate::audit`]. A store
-//! in a file is signed with the key of its directory and copies its checkpoints beside itself; a
-//! store on a server is signed and copied by whoever sets `TIDEGATE_AUDIT_KEY` and
-//! `TIDEGATE_AUDIT_COPY`.
+//! Format, chain, signatures and verification are those of [`crate::audit`]. A store in a file is
+//! signed with the key in its directory, and its checkpoints are copied to a file beside it. A
+//! store on a server is signed and copied if `TIDEGATE_AUDIT_KEY` and `TIDEGATE_AUDIT_COPY` are
+//! set.
 
 use super::{
     AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use tidegate_client::secret::SecretRef;
 use tidegate_core::letter::LetterId;
 
-/// The name under which the logs of letters are signed.
+/// The log name in the signatures of letter stores.
 const LOG: &str = "letters";
 
 impl crate::sql::Sql for dyn Db + '_ {
@@ -34,7 +34,7 @@ impl crate::sql::Sql for dyn Db + '_ {
     }
 }
 
-/// The directory of a store in a file.
+/// The directory of a store that is a file.
 fn dir(place: &LetterStoreLocation) -> Option<&Path> {
     match place {
         LetterStoreLocation::File(path) => {
@@ -44,7 +44,7 @@ fn dir(place: &LetterStoreLocation) -> Option<&Path> {
     }
 }
 
-/// Where the checkpoints of a store are copied to.
+/// The file that the checkpoints of a store are copied to.
 fn copies(place: &LetterStoreLocation) -> Option<Copies> {
     let path = match (std::env::var_os("TIDEGATE_AUDIT_COPY"), place) {
         (Some(path), _) => PathBuf::from(path),
@@ -71,7 +71,7 @@ pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
     Ok(AuditWriter::new(LOG, signer(place)?, copies(place)))
 }
 
-/// Enters acts, inside of their transaction.
+/// Appends entries inside the caller's transaction.
 pub(super) fn append(
     db: &mut dyn Db,
     writer: &AuditWriter,
@@ -81,7 +81,7 @@ pub(super) fn append(
 }
 
 impl LetterStore {
-    /// Enters an act that changes nothing else, such as showing what is hidden.
+    /// Records an action that changes nothing, such as decrypting a payload.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -98,7 +98,7 @@ impl LetterStore {
         self.audit_read(&AuditFilter { letter, limit, ..AuditFilter::default() })
     }
 
-    /// The entries of a filter, oldest first.
+    /// The entries that match a filter, oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -106,7 +106,7 @@ impl LetterStore {
         audit::read(self.db.as_mut(), filter).map_err(broken)
     }
 
-    /// What lies beside the store to verify its audit with: public keys and copies of checkpoints.
+    /// The public keys and copied checkpoints beside the store, to verify its audit with.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -122,7 +122,7 @@ impl LetterStore {
         Ok(TrustAnchors { keys, copies: copies.unwrap_or_default() })
     }
 
-    /// Whether the audit is what it was, and if not, which entry is the first that is not.
+    /// Verifies the audit and finds the first entry that was tampered with.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -130,7 +130,7 @@ impl LetterStore {
         &mut self,
         trust: &TrustAnchors,
     ) -> Result<std::result::Result<VerifiedLog, TamperFinding>> {
-        // One moment for all questions, while others may be writing.
+        // One read snapshot for all queries, because other processes may be writing.
         let begin = match self.db.dialect() {
             SqlDialect::Sqlite => "BEGIN",
             SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
@@ -141,11 +141,11 @@ impl LetterStore {
         done
     }
 
-    /// Whether the audit is whole, by what lies beside the store: how many entries there are, and
-    /// the last hash.
+    /// Verifies the audit with the keys and copies beside the store; returns the number of entries
+    /// and the last hash.
     ///
     /// # Errors
-    /// The first entry that is not what it was; when the store cannot be read.
+    /// The first entry that was tampered with, or when the store cannot be read.
     pub fn audit_verify(&mut self) -> Result<(i64, String)> {
         let trust = self.audit_trust()?;
         match self.audit_check(&trust)? {
@@ -154,7 +154,7 @@ impl LetterStore {
         }
     }
 
-    /// Signs the entries of a store that is older than signatures, once.
+    /// Signs, once, the entries of a store that is older than signatures.
     pub(super) fn sign_what_was_not(&mut self) -> Result<()> {
         let unsigned = "SELECT value FROM meta WHERE name = 'audit' AND value = 'unsigned'";
         if self.db.query(unsigned, &[])?.is_empty() {
@@ -167,7 +167,7 @@ impl LetterStore {
         })
     }
 
-    /// Puts a checkpoint behind what was entered.
+    /// Writes a checkpoint over the entries since the previous one.
     fn audit_close(&mut self) -> Result<()> {
         self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(broken))
     }
@@ -175,8 +175,8 @@ impl LetterStore {
 
 impl Drop for LetterStore {
     fn drop(&mut self) {
-        // What cannot be written now is signed by the head all the same, and is part of the next
-        // checkpoint.
+        // If this fails, the signed head still covers the entries, and the next checkpoint includes
+        // them.
         if self.writer.is_open() {
             let _ = self.audit_close();
         }

@@ -1,11 +1,11 @@
-//! Incidents, records that bring the process down, and how pipelines are run again.
+//! Incidents, records that crash the process, and the replay specifications of pipelines.
 
 use super::put::once;
 use super::{AuditEvent, LetterStore, Result, audit, broken};
 use crate::letter::LetterError;
 use tidegate_core::letter::Fingerprint;
 
-/// A pipeline that was suspended because a batch failed with one story.
+/// A pipeline that was suspended because a batch failed with one fingerprint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incident {
     /// The number of the incident.
@@ -29,7 +29,7 @@ pub struct Incident {
 }
 
 impl LetterStore {
-    /// Opens an incident, or adds to the one that is open for the same story; its number.
+    /// Opens an incident, or adds to the open one with the same fingerprint; returns its number.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -97,7 +97,7 @@ impl LetterStore {
         Ok(all.filter(|i| pipeline.is_none_or(|name| i.pipeline == name)).collect())
     }
 
-    /// Closes an incident: its pipeline may run again.
+    /// Closes an incident, so that its pipeline may run again.
     ///
     /// # Errors
     /// [`LetterError::Refused`] if it is not open.
@@ -115,8 +115,8 @@ impl LetterStore {
         })
     }
 
-    /// Says that work on a record begins: how often the process died on it before. Ask it for
-    /// records that are suspect only: after a crash, those that were under way.
+    /// Records that processing of a record begins; returns how often the process died on it before.
+    /// Use it only for suspects: the records that were in progress at a crash.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -133,7 +133,7 @@ impl LetterStore {
         })
     }
 
-    /// Says that work on a record is over: the process lived.
+    /// Records that processing of a record ended without a crash.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -143,7 +143,7 @@ impl LetterStore {
         Ok(())
     }
 
-    /// How many records of a pipeline were under way when a process died, or are now.
+    /// How many records of a pipeline were in progress when a process died, or are now.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -152,7 +152,7 @@ impl LetterStore {
         Ok(rows.first().map_or(0, |row| row.int(0) as u64))
     }
 
-    /// Keeps how a pipeline is run again, as JSON.
+    /// Stores how to run a pipeline again, as JSON.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -167,7 +167,7 @@ impl LetterStore {
         Ok(())
     }
 
-    /// How a pipeline is run again.
+    /// How to run a pipeline again, as JSON.
     ///
     /// # Errors
     /// When the store cannot be read.

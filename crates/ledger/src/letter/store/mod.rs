@@ -1,24 +1,24 @@
-//! The store of letters: one set of tables, in SQLite or in PostgreSQL.
+//! The letter store: one set of tables, in SQLite or in PostgreSQL.
 //!
-//! Everything that is decided about rows is written once, in SQL that both understand ([`LetterStore`]);
-//! a driver (`Db`) runs statements, adds letters in bulk, and spells the few things that differ:
-//! how a box is looked up, how words are, and how a row that somebody else holds is skipped. The
-//! conformance suite in `tests/letter` runs over both.
+//! All logic on rows is written once, in SQL that both understand ([`LetterStore`]). A driver
+//! (`Db`) runs statements, inserts letters in bulk, and implements the few things that differ:
+//! bounding-box search, full-text search, and skipping locked rows. The conformance suite in
+//! `tests/letter` runs against both.
 //!
 //! | table | holds |
 //! |---|---|
-//! | `letter` | a thin row per letter: what filters ask and what changes |
+//! | `letter` | a narrow row per letter: what filters use and what changes |
 //! | `body` | the envelope as JSON, the payload, the wrapped key |
-//! | `blob` | payloads over 64 KiB, by their hash |
+//! | `blob` | payloads over 64 KiB, by hash |
 //! | `grp` | a row per group: fingerprint, code, class, service, pipeline, stage |
 //! | `place`, `said` | the R*Tree and the full-text index (columns of `letter` in PostgreSQL) |
-//! | `audit`, `audit_head`, `audit_checkpoint` | what was done ([`crate::audit`]) |
-//! | `tombstone` | what a purge leaves |
-//! | `plan`, `member` | replays and what they froze |
-//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records under work; how to run again; settings |
+//! | `audit`, `audit_head`, `audit_checkpoint` | the audit log ([`crate::audit`]) |
+//! | `tombstone` | ids of purged letters, with time and reason |
+//! | `plan`, `member` | replay plans and their letters |
+//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records in progress; replay specifications; settings |
 //!
-//! Why thin rows beside fat bodies: a listing of a million letters reads a hundred megabytes of
-//! thin rows and none of their payloads.
+//! Why the rows of `letter` are narrow: listing a million letters reads about 100 MB of them and no
+//! payloads.
 
 mod act;
 mod audit;
@@ -53,7 +53,7 @@ pub enum SqlDialect {
 }
 
 impl SqlDialect {
-    /// Rows that meet a box.
+    /// The condition for rows that intersect a bounding box.
     pub(super) fn meets(self, w: &str, s: &str, e: &str, n: &str) -> String {
         match self {
             SqlDialect::Sqlite => format!(
@@ -63,7 +63,7 @@ impl SqlDialect {
         }
     }
 
-    /// Rows whose message holds all words.
+    /// The condition for rows whose message contains all words.
     pub(super) fn says(self, words: &str) -> String {
         match self {
             SqlDialect::Sqlite => format!("l.seq IN (SELECT rowid FROM said WHERE said MATCH {words})"),
@@ -71,7 +71,7 @@ impl SqlDialect {
         }
     }
 
-    /// The words of a text as the index is asked for them.
+    /// The words of a text in the query syntax of the full-text index.
     pub(super) fn words(self, text: &str) -> String {
         let words = words(text);
         match self {
@@ -83,7 +83,7 @@ impl SqlDialect {
         }
     }
 
-    /// What makes a worker pass over rows that another holds.
+    /// The clause that skips rows locked by another worker.
     fn skip_locked(self) -> &'static str {
         match self {
             SqlDialect::Sqlite => "",
@@ -92,28 +92,28 @@ impl SqlDialect {
     }
 }
 
-/// The words of a text: letters and digits, everything else is space. Both indexes see only this,
-/// so that they agree on what a word is.
+/// The words of a text: every character but letters and digits becomes a space. Both full-text
+/// indexes get only this, so that they agree on what a word is.
 pub(super) fn words(text: &str) -> String {
     text.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect()
 }
 
-/// A connection.
+/// A database connection.
 pub(super) trait Db: Send {
     fn dialect(&self) -> SqlDialect;
     fn begin(&mut self) -> Result<()>;
     fn commit(&mut self) -> Result<()>;
     fn rollback(&mut self);
-    /// Runs a statement with arguments `?1`, `?2` …; how many rows it changed.
+    /// Runs a statement with the arguments `?1`, `?2` …; returns the number of changed rows.
     fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64>;
     fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>>;
-    /// Adds letters with the numbers of their groups; which of them are new.
+    /// Inserts letters with the numbers of their groups; returns which of them are new.
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>>;
-    /// Sets what the box and word indexes hold of a row; `None` and nothing remove it.
+    /// Sets the bounding box and the words of a row in the indexes; `None` removes them.
     fn index(&mut self, seq: i64, bbox: Option<[f64; 4]>, words: Option<&str>) -> Result<()>;
-    /// Size of the store in bytes.
+    /// The size of the store in bytes.
     fn bytes(&mut self) -> Result<i64>;
-    /// Holds the audit's end until the transaction is over.
+    /// Locks the end of the audit log until the transaction ends.
     fn lock_audit(&mut self) -> Result<()>;
 }
 
@@ -122,7 +122,7 @@ pub(super) trait Db: Send {
 pub enum LetterStoreLocation {
     /// A SQLite file.
     File(PathBuf),
-    /// `postgres://…`, with `?schema=NAME` for another schema than `tidegate`.
+    /// `postgres://…`; `?schema=NAME` selects a schema other than `tidegate`.
     Url(String),
 }
 
@@ -140,7 +140,7 @@ impl std::fmt::Display for LetterStoreLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             LetterStoreLocation::File(path) => write!(f, "{}", path.display()),
-            // A password never reaches a message.
+            // Redact the password.
             LetterStoreLocation::Url(url) => match url::Url::parse(url) {
                 Ok(mut url) => {
                     let _ = url.set_password(None);
@@ -172,10 +172,10 @@ fn no_postgres() -> LetterError {
 }
 
 impl LetterStore {
-    /// Opens a store, making it if it is not there.
+    /// Opens a store and creates it if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made, reached or trusted.
+    /// When it cannot be created, reached or verified.
     pub fn open(place: &LetterStoreLocation) -> Result<LetterStore> {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::open(path)?),
@@ -194,11 +194,11 @@ impl LetterStore {
         Ok(store)
     }
 
-    /// Opens a store that is there, to look at it: nothing is made, brought up to date or signed.
-    /// `None` if there is none.
+    /// Opens an existing store read-only: nothing is created, migrated or signed. `None` if there
+    /// is none.
     ///
     /// # Errors
-    /// When it cannot be reached, or is of a version that this program does not know.
+    /// When it cannot be reached, or this program does not support its version.
     pub fn look(place: &LetterStoreLocation) -> Result<Option<LetterStore>> {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) if !path.exists() => return Ok(None),
@@ -223,7 +223,7 @@ impl LetterStore {
         }
     }
 
-    /// Who acts, for the audit.
+    /// The user who acts, for the audit.
     #[must_use]
     pub fn who(&self) -> &str {
         &self.writer.who
@@ -235,7 +235,7 @@ impl LetterStore {
         self.db.dialect()
     }
 
-    /// A setting.
+    /// The value of a setting.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -244,7 +244,8 @@ impl LetterStore {
         Ok(rows.first().and_then(|row| row.maybe_text(0)))
     }
 
-    /// What tells this store from another in its place. It is made with the first question.
+    /// An id that distinguishes this store from another at the same location. It is created on
+    /// first use.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -261,7 +262,7 @@ impl LetterStore {
                 &[new.as_str().into()],
             )
         })?;
-        // Another process may have been first.
+        // Another process may have created it first.
         Ok(self.setting("identity")?.unwrap_or_default())
     }
 
@@ -282,7 +283,7 @@ impl LetterStore {
         })
     }
 
-    /// Does something wholly or not at all.
+    /// Runs `work` in one transaction.
     fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &AuditWriter) -> Result<T>) -> Result<T> {
         self.db.begin()?;
         match work(self.db.as_mut(), &self.writer) {
@@ -293,7 +294,7 @@ impl LetterStore {
             }
             Err(why) => {
                 self.db.rollback();
-                // A group that was just made is gone.
+                // The cache may hold a group that the rollback removed.
                 self.groups.clear();
                 Err(why)
             }

@@ -1,5 +1,5 @@
-//! Replays: a plan freezes its members, workers lease them, and only the holder of the newest
-//! lease can say how one ended.
+//! Replay plans: a plan freezes its members, workers lease them, and only the holder of the newest
+//! lease can finish one.
 
 use super::put::{Packed, put};
 use super::{AuditEvent, AuditWriter, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken};
@@ -34,7 +34,7 @@ pub struct ReplayPlan {
     pub left: u64,
 }
 
-/// A letter that is ours for a while.
+/// A letter leased to this worker.
 #[derive(Clone, Debug)]
 pub struct Leased {
     /// The letter with its payload.
@@ -62,7 +62,7 @@ pub enum ReplayOutcome {
         /// The confirmation of the sink, for the audit.
         note: String,
     },
-    /// It failed again: its child, whose lineage is filled in here.
+    /// It failed again: the new letter, whose lineage is filled in by the store.
     Dead(Box<Letter>),
     /// It could not be tried: it is released to the state that it had before.
     Back {
@@ -74,8 +74,8 @@ pub enum ReplayOutcome {
 }
 
 impl LetterStore {
-    /// What a replay takes of a filter: open letters that may be replayed, whose time has come,
-    /// that have not died too often; ambiguous and poisonous ones only if they are asked for.
+    /// The open letters of a filter that may be replayed: their time has come and they have not
+    /// died too often. Ambiguous and poison letters are included only on request.
     fn members(
         &mut self,
         filter: &LetterFilter,
@@ -123,7 +123,7 @@ impl LetterStore {
         Ok(rows.iter().map(|row| (row.text(0), row.int(1) as u64)).collect())
     }
 
-    /// Makes a replay of one pipeline and freezes its members.
+    /// Creates a replay plan for one pipeline and freezes its members.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -164,7 +164,7 @@ impl LetterStore {
         self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
     }
 
-    /// A replay, as it stands.
+    /// A replay plan and its progress.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -192,7 +192,7 @@ impl LetterStore {
         }))
     }
 
-    /// The replays that are not over, the oldest first.
+    /// The unfinished replay plans, oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -202,7 +202,8 @@ impl LetterStore {
         Ok(plans.into_iter().flatten().collect())
     }
 
-    /// Takes up to `limit` letters of a replay for a while. What somebody else has is passed over.
+    /// Leases up to `limit` letters of a replay plan until `until_ms`. Letters leased by others are
+    /// skipped.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -234,11 +235,11 @@ impl LetterStore {
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
     }
 
-    /// Says how leased letters ended, all in one transaction. For each whether it counted: a lease
-    /// that is no longer the newest changes nothing.
+    /// Records the outcomes of leased letters in one transaction. Returns for each whether it was
+    /// accepted: an outdated lease changes nothing.
     ///
     /// # Errors
-    /// When the store cannot be written; then nothing has ended.
+    /// When the store cannot be written. Then no outcome is recorded.
     pub fn finish(&mut self, letters: &Letters, ended: &[FinishedReplay], now_ms: i64) -> Result<Vec<bool>> {
         let packed = ended
             .iter()
@@ -311,10 +312,10 @@ impl LetterStore {
         })
     }
 
-    /// Gives back what a replay has not done.
+    /// Cancels a replay plan: its unfinished letters return to the state that they had before.
     ///
     /// # Errors
-    /// [`LetterError::Refused`] when it is over, or when the store cannot be written.
+    /// [`LetterError::Refused`] when it has ended, or when the store cannot be written.
     pub fn plan_cancel(&mut self, plan: i64, now_ms: i64) -> Result<u64> {
         match self.plan_get(plan)? {
             Some(found) if found.state == "running" => {}
@@ -336,7 +337,8 @@ impl LetterStore {
     }
 }
 
-/// A second death is a new letter, linked to its parent; the first failure's time is never reset.
+/// A second failure is a new letter, linked to its parent; the time of the first failure is never
+/// reset.
 fn child_of(parent: &Letter, child: &Letter) -> Letter {
     let mut child = child.clone();
     child.lineage = Lineage {
@@ -352,7 +354,7 @@ fn child_of(parent: &Letter, child: &Letter) -> Letter {
     child
 }
 
-/// Ends a replay that has nothing left to do.
+/// Ends a replay plan that has no letters left.
 fn close(db: &mut dyn super::Db, writer: &AuditWriter, plan: i64, state: &str, now_ms: i64) -> Result<()> {
     let ended = db.exec(
         "UPDATE plan SET state = ?2 WHERE plan = ?1 AND state = 'running'

@@ -1,7 +1,8 @@
-//! PostgreSQL: one store for a fleet.
+//! PostgreSQL: one store for many machines.
 //!
-//! Boxes are `box` under GiST and words a `tsvector` under GIN, both part of every server: nothing
-//! needs to be installed. A batch goes over in one statement per table, as arrays.
+//! Bounding boxes are `box` with a GiST index, words are `tsvector` with a GIN index. Both are
+//! built in, so no extension is needed. A batch is inserted with one statement per table, as
+//! arrays.
 
 use super::schema::{self, VERSION};
 use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
@@ -18,7 +19,7 @@ pub(super) struct Postgres {
     statements: HashMap<String, postgres::Statement>,
 }
 
-/// Of the lock around making tables, and of the one around the audit's end.
+/// The advisory lock held while tables are created.
 const LOCK: i64 = 0x7469_6465_6761_7465;
 
 impl Postgres {
@@ -52,8 +53,7 @@ impl Postgres {
         }
     }
 
-    /// Connects to look at what is there, and is refused whatever would change it. `None` if there is
-    /// no store.
+    /// Connects read-only. `None` if there is no store.
     pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
         let (url, schema) = schema_of(url)?;
         let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
@@ -66,7 +66,7 @@ impl Postgres {
         Ok(there.then(|| Postgres { client, statements: HashMap::new() }))
     }
 
-    /// Brings the tables of version 1 up to date, unless somebody else just did.
+    /// Migrates tables of version 1, unless another process already did.
     fn since_1(&mut self) -> Result<()> {
         let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");
         self.client.batch_execute(&lock).map_err(|e| broken(said(&e)))?;
@@ -91,7 +91,7 @@ impl Postgres {
     }
 }
 
-/// Takes `schema=NAME` out of the address.
+/// Removes `schema=NAME` from the URL; returns the URL and the schema.
 fn schema_of(url: &str) -> Result<(String, String)> {
     let mut url = url::Url::parse(url).map_err(broken)?;
     let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
@@ -110,7 +110,7 @@ fn schema_of(url: &str) -> Result<(String, String)> {
     Ok((url.to_string(), schema))
 }
 
-/// The server's own words, which the error itself leaves out.
+/// The message of the server, which the `Display` of the error omits.
 fn said(error: &postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} ({})", db.message(), db.code().code()),
@@ -174,7 +174,7 @@ impl Db for Postgres {
     }
 
     fn rollback(&mut self) {
-        // A server that has gone has rolled back.
+        // If the connection is lost, the server has rolled back.
         let _ = self.client.batch_execute("ROLLBACK");
     }
 
@@ -277,7 +277,7 @@ impl Db for Postgres {
     }
 
     fn lock_audit(&mut self) -> Result<()> {
-        // Of this schema: the table's own number.
+        // The lock is per schema: it is numbered by the table's oid.
         let sql = "SELECT pg_advisory_xact_lock('audit'::regclass::oid::bigint)::text";
         self.query(sql, &[]).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Letters into the store.
+//! Stores letters.
 
 use super::{AuditEvent, AuditWriter, Db, LetterStore, Result, Val, audit, broken, words};
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
@@ -7,19 +7,19 @@ use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
 use tidegate_core::letter::{LetterId, LetterState, fingerprint};
 
-/// The largest payload beside its envelope; a larger one is a blob.
+/// The largest payload stored with its envelope, in bytes; a larger one becomes a blob.
 pub(super) const INLINE_MAX: usize = 64 * 1024;
 
-/// What became of a letter that was put.
+/// The result of putting a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is stored.
     New(LetterId),
-    /// The same failure of the same record is there already, and open.
+    /// The store already has an open letter for the same failure of the same record.
     Known,
 }
 
-/// The bytes of a payload, and their SHA-256 if they are too large to lie inline.
+/// The bytes of a payload, and their SHA-256 if they are stored as a blob.
 #[derive(Clone, Debug)]
 pub(in crate::letter) struct PayloadBlob {
     pub(super) bytes: Vec<u8>,
@@ -41,18 +41,24 @@ impl PayloadBlob {
     }
 }
 
-/// A letter as the store holds it. Made by whoever puts it, so that the one writer only writes.
+/// A letter prepared for storing. The caller packs it, so that the single writer thread only
+/// writes.
 #[derive(Clone, Debug)]
 pub(in crate::letter) struct Packed {
     pub(in crate::letter) id: LetterId,
     pub(super) once: [u8; 16],
     pub(super) root: LetterId,
     pub(super) parent: Option<LetterId>,
+    /// How many times the record had died before.
     pub(super) generation: u32,
     pub(super) state: LetterState,
+    /// Time of the first failure, in milliseconds since 1970.
     pub(super) first_ms: i64,
+    /// Time of this failure, in milliseconds since 1970.
     pub(super) failed_ms: i64,
+    /// The earliest time of a replay, in milliseconds since 1970.
     pub(super) not_before_ms: Option<i64>,
+    /// The end of the retention, in milliseconds since 1970.
     pub(super) retain_ms: i64,
     pub(super) hold: Option<String>,
     pub(super) crs: Option<String>,
@@ -66,7 +72,7 @@ pub(in crate::letter) struct Packed {
     group: FailureGroup,
 }
 
-/// The group of a letter: the same failure of the same service in the same stage.
+/// The group of a letter: the same failure at the same service and stage.
 #[derive(Clone, Debug)]
 struct FailureGroup {
     key: i64,
@@ -80,13 +86,13 @@ struct FailureGroup {
     normal: String,
 }
 
-/// A bounding box that an index can hold.
+/// The bounding box, if an index can hold it.
 pub(super) fn sound(bbox: [f64; 4]) -> Option<[f64; 4]> {
     let [w, s, e, n] = bbox;
     (bbox.iter().all(|x| x.is_finite()) && w <= e && s <= n).then_some(bbox)
 }
 
-/// The same failure of the same record has the same mark.
+/// The deduplication key: equal for the same failure of the same record.
 pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [u8; 16] {
     let mut hash = Sha256::new();
     for part in [pipeline, stage, key] {
@@ -99,7 +105,7 @@ pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [
 }
 
 impl Packed {
-    /// Packs a letter under this id, sealing its payload to the recipient if there is one.
+    /// Packs a letter under this id and encrypts its payload if there is a recipient.
     pub(in crate::letter) fn new(
         letter: &Letter,
         id: LetterId,
@@ -173,7 +179,7 @@ impl Packed {
 }
 
 impl LetterStore {
-    /// Stores letters, all or none, with one entry in the audit.
+    /// Stores letters, all or none, with one audit entry.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);
         let done = self.tx(|db, writer| put(db, writer, &mut known, rows, now_ms));
@@ -184,7 +190,7 @@ impl LetterStore {
     }
 }
 
-/// The same inside of a transaction.
+/// The same inside a transaction.
 pub(super) fn put(
     db: &mut dyn Db,
     writer: &AuditWriter,

@@ -1,4 +1,4 @@
-//! Looking at letters.
+//! Queries letters.
 
 use super::{LetterStore, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
@@ -12,60 +12,61 @@ use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 pub struct StoredLetter {
     /// The sequence number of the row.
     pub seq: i64,
-    /// The fencing token of the lease: it counts leases and changes, and a change must show it.
+    /// The fencing token: it counts leases and changes, and a change must present the current
+    /// value.
     pub lease: i64,
     /// The expiry of the lease, in milliseconds since 1970.
     pub lease_until_ms: i64,
-    /// The number of the replay plan that it belongs to.
+    /// The number of the replay plan that it is in.
     pub plan: Option<i64>,
-    /// The envelope. The payload is in it if it was asked for and is not sealed.
+    /// The envelope. It includes the payload if that was requested and is not sealed.
     pub letter: Letter,
-    /// The payload as it lies in the store, if it is sealed and was asked for.
+    /// The sealed payload as stored, if it was requested.
     pub sealed: Option<Sealed>,
 }
 
 /// A page of letters to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LetterPage {
-    /// The most rows.
+    /// The most rows to return.
     pub limit: u32,
-    /// Whether the newest come first, else the oldest.
+    /// Whether the newest come first; else the oldest.
     pub newest_first: bool,
-    /// Whether payloads are read too.
+    /// Whether to read payloads too.
     pub payload: bool,
 }
 
-/// What letters are counted by.
+/// The property that letters are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The same story.
+    /// The fingerprint of the failure.
     Fingerprint,
-    /// Code of the taxonomy.
+    /// The code of the taxonomy.
     Code,
-    /// Service.
+    /// The service.
     Service,
-    /// Pipeline.
+    /// The pipeline.
     Pipeline,
-    /// Class.
+    /// The class of the failure.
     Class,
-    /// Stage.
+    /// The stage.
     Stage,
-    /// State.
+    /// The state.
     State,
-    /// Days since the first failure.
+    /// The days since the first failure.
     Age,
 }
 
-/// The letters that have one property in common, counted.
+/// The count of letters that share a property.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LetterGroup {
     /// The value of the property.
     pub name: String,
-    /// The code, where all of them have one.
+    /// The code, if all have the same.
     pub code: String,
-    /// The class, where all of them have one.
+    /// The class, if all have the same.
     pub class: String,
-    /// The message without what differs, where all of them have one.
+    /// The message without its varying parts, if all have the same.
     pub message: String,
     /// The number of letters.
     pub count: u64,
@@ -77,7 +78,7 @@ pub struct LetterGroup {
     pub last_ms: i64,
 }
 
-/// How the store is.
+/// The size and activity of the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
     /// The number of letters.
@@ -94,19 +95,19 @@ pub struct Health {
     pub arrived_hour: u64,
     /// The number of letters resolved by replays, in all.
     pub resolved: u64,
-    /// The number of letters that died again in replays, in all.
+    /// The number of letters whose replay failed, in all.
     pub died_again: u64,
     /// The number of open letters that failed a spatial check.
     pub spatial: u64,
 }
 
-/// How many letters a store may hold unless it is told otherwise.
+/// The default capacity, in letters.
 pub(super) const CAPACITY: u64 = 5_000_000;
 
 const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive";
 
 impl LetterStore {
-    /// Letters of a filter, without their payloads unless asked.
+    /// The letters that match a filter, without payloads unless requested.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -156,7 +157,7 @@ impl LetterStore {
         })
     }
 
-    /// A payload that lies inline, or under its hash in the column behind.
+    /// A payload from column `at`, or from the blob whose hash is in the next column.
     fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Vec<u8>>> {
         let Some(sha) = row.maybe_blob(at + 1) else { return Ok(row.maybe_blob(at)) };
         let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
@@ -172,7 +173,7 @@ impl LetterStore {
         Ok(self.find(&LetterFilter::of_ids([id]), page)?.pop())
     }
 
-    /// The letters whose id ends so; two at most.
+    /// At most two letters whose id ends with `end`.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -187,7 +188,7 @@ impl LetterStore {
         Ok(rows.iter().filter_map(|row| LetterId::from_bytes(&row.blob(0))).collect())
     }
 
-    /// The letters that came of replays of this one.
+    /// The letters created by failed replays of this one.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -199,7 +200,7 @@ impl LetterStore {
         Ok(rows.iter().filter_map(|row| LetterId::from_bytes(&row.blob(0))).collect())
     }
 
-    /// How many letters a filter has.
+    /// The number of letters that match a filter.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -210,15 +211,15 @@ impl LetterStore {
         Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
 
-    /// Letters counted by what they have in common, the commonest first.
+    /// Letters counted by a property, most frequent first.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub fn stats(&mut self, filter: &LetterFilter, by: By, now_ms: i64) -> Result<Vec<LetterGroup>> {
         let mut args = Vec::new();
         let condition = filter.sql(self.dialect(), &mut args);
-        // The order of the index is that of the groups, so that nothing is sorted; an age is none of
-        // its columns, and is asked for by itself.
+        // The index is in the order of the groups, so nothing is sorted. It has no column for the
+        // age, which takes a query of its own.
         let ages = match by {
             By::Age => {
                 [i64::MAX, now_ms - DAY_MS, now_ms - 7 * DAY_MS, now_ms - 30 * DAY_MS, i64::MIN].to_vec()
@@ -286,7 +287,7 @@ impl LetterStore {
         Ok(all)
     }
 
-    /// How the store is.
+    /// The size and activity of the store.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -321,7 +322,7 @@ impl LetterStore {
         })
     }
 
-    /// How many letters the store may hold.
+    /// The most letters that the store may hold.
     ///
     /// # Errors
     /// When the store cannot be read.

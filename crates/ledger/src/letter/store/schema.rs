@@ -1,9 +1,10 @@
-//! The tables, as [`Spelling`] spells them; `ALSO` is what a database has besides.
+//! The schema of the letter store. [`Spelling`] translates the column types; `also` is what only
+//! one of the databases has.
 
 use crate::audit;
 use crate::sql::Spelling;
 
-/// Everything that both have, besides the tables of the audit.
+/// The tables that both databases have, without those of the audit.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS grp (
@@ -48,16 +49,16 @@ CREATE TABLE IF NOT EXISTS crash (once BYTES PRIMARY KEY, pipeline TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NULL);
 ";
 
-/// The version of the tables; a later one is refused.
+/// The schema version; a newer one is refused.
 pub(super) const VERSION: &str = "2";
 
-/// All tables.
+/// The statements that create all tables.
 pub(super) fn tables(spelling: &Spelling, also: &str) -> String {
     spelling.spell(&format!("{TABLES}{}", audit::TABLES)).replace(" ALSO", also)
 }
 
-/// From version 1, whose audit knew neither key, code and destination nor signatures. It is signed
-/// by whoever opens it next.
+/// Migrates version 1, whose audit had no key, code, destination or signatures. The next program
+/// that opens it for writing signs it.
 pub(super) fn since_1(spelling: &Spelling) -> String {
     let columns = audit::COLUMNS_SINCE_2.map(|name| format!("ALTER TABLE audit ADD COLUMN {name} TEXT;"));
     let tables = spelling.spell(audit::TABLES);

@@ -1,7 +1,7 @@
-//! SQLite: one file, WAL, every commit flushed to disk.
+//! SQLite: one file in WAL mode, every commit flushed to disk.
 //!
-//! `synchronous=FULL` because the source is acknowledged after the commit; with NORMAL a power cut
-//! would take letters whose source has forgotten them.
+//! `synchronous=FULL`, because the source is acknowledged after the commit: with NORMAL a power
+//! failure could lose letters that the source will not send again.
 
 use super::schema::{self, VERSION};
 use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
@@ -36,7 +36,7 @@ impl Sqlite {
         Ok(db)
     }
 
-    /// Opens a file to look at it: nothing in it or beside it is made or changed.
+    /// Opens a file read-only, without creating or changing it or files beside it.
     pub(super) fn look(path: &Path) -> Result<Sqlite> {
         let at = |e: &dyn std::fmt::Display| LetterError::Store(format!("{}: {e}", path.display()));
         let mut log = path.as_os_str().to_owned();
@@ -45,7 +45,8 @@ impl Sqlite {
         let connection = if Path::new(&log).exists() {
             Connection::open_with_flags(path, flags)
         } else {
-            // Nobody has it open. SQLite would make files beside it, unless it need not share it.
+            // No WAL file, so no process has it open. Open it as immutable, or SQLite would create
+            // files beside it.
             let absolute = std::path::absolute(path).map_err(|e| at(&e))?;
             let mut url = url::Url::from_file_path(absolute).map_err(|()| at(&"not a file path"))?;
             url.set_query(Some("immutable=1"));
@@ -97,7 +98,7 @@ impl Sqlite {
 }
 
 impl Sqlite {
-    /// Brings the tables of version 1 up to date, unless somebody else just did.
+    /// Migrates tables of version 1, unless another process already did.
     fn since_1(&self) -> rusqlite::Result<()> {
         let c = &self.connection;
         c.execute_batch("BEGIN IMMEDIATE")?;
@@ -110,7 +111,7 @@ impl Sqlite {
     }
 }
 
-/// Letters are nobody else's business.
+/// Only the owner may read letters.
 fn private(path: &Path, fresh: bool) -> std::io::Result<()> {
     #[cfg(unix)]
     if fresh {
@@ -132,14 +133,14 @@ impl Db for Sqlite {
 
     fn commit(&mut self) -> Result<()> {
         self.connection.execute_batch("COMMIT").map_err(|e| {
-            // What could not be written must not stay half open.
+            // A failed commit must not leave the transaction open.
             let _ = self.connection.execute_batch("ROLLBACK");
             broken(e)
         })
     }
 
     fn rollback(&mut self) {
-        // A disk that fails here has failed before, and that was said.
+        // The rollback can only fail after an error that was already reported.
         let _ = self.connection.execute_batch("ROLLBACK");
     }
 
@@ -177,7 +178,7 @@ impl Db for Sqlite {
     }
 
     fn lock_audit(&mut self) -> Result<()> {
-        // There is one writer, and that is us.
+        // `BEGIN IMMEDIATE` already locks out other writers.
         Ok(())
     }
 }

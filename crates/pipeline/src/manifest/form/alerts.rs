@@ -1,4 +1,4 @@
-//! `alerts`: when a person should look, and who is told.
+//! `alerts`: thresholds and actions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,23 +113,23 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertName {
-    /// Too many of the calls are retries.
+    /// Too many calls are retries.
     RetryRatio,
-    /// Too few calls are answered at the first attempt.
+    /// Too few calls succeed at the first attempt.
     FirstAttemptSuccess,
     /// One call in a hundred uses up its retries.
     RetriesAtBound,
-    /// Too much of the time goes into waiting between attempts.
+    /// Too much time is spent waiting between attempts.
     BackoffShare,
-    /// The store of dead letters fills up.
+    /// The dead letter store is filling up.
     LettersFull,
-    /// A dead letter has waited too long.
+    /// A dead letter is too old.
     LetterAge,
     /// A breaker is open.
     BreakerOpen,
-    /// The share of nulls comes near its limit.
+    /// The share of nulls approaches its limit.
     NullRate,
-    /// Refusals (503) have come up, beside few timeouts (504).
+    /// Many responses are 503, and few are 504.
     #[serde(rename = "spike_503")]
     Spike503,
 }

@@ -1,4 +1,4 @@
-//! `audit`: how the trail of decisions is kept.
+//! `audit`: the log of all decisions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `dead_letters`: where records go that were given up.
+//! `dead_letters`: where rejected records are stored.
 
 use std::collections::BTreeMap;
 
@@ -94,23 +94,23 @@ pub struct Remedy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RemedyRule {
-    /// Finds the system by what the record says.
+    /// Finds the coordinate reference system from what the record says.
     CrsLookup,
     /// Makes the geometry valid by its linework.
     MakeValid,
     /// Replays at the time that the server asked for.
     Wait,
-    /// Keeps what lies in a box.
+    /// Clips to a bounding box.
     Clip,
     /// Swaps latitude and longitude if only that is plausible.
     SwapAxes,
     /// Closes rings.
     CloseRings,
-    /// Turns rings the right way round.
+    /// Corrects the winding order of rings.
     Wind,
     /// Marks as unrecoverable.
     Flag,
-    /// Gives fields other names.
+    /// Renames fields.
     Remap,
     /// Runs a program.
     Command,

@@ -1,4 +1,4 @@
-//! `gates`: what must hold before a batch is committed.
+//! `gates`: conditions that must hold before a batch is committed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,18 +66,18 @@ pub struct Gate {
     pub bbox: Vec<f64>,
 }
 
-/// What a gate looks at.
+/// The check of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// The structure that RFC 7946 demands: positions on the globe, closed rings of four or more
-    /// positions, outer rings counterclockwise, holes clockwise, no measures.
+    /// The structure required by RFC 7946: positions within longitude and latitude, closed rings of
+    /// four or more positions, outer rings counterclockwise, holes clockwise, no measures.
     Rfc7946,
     /// The geometry is valid by the rules of the OGC.
     IsValid,
     /// The geometry does not cross itself.
     IsSimple,
-    /// There is a geometry, with a position.
+    /// There is a geometry with at least one position.
     NotEmpty,
     /// The share of values that are null.
     NullRate,
@@ -85,7 +85,7 @@ pub enum Check {
     NotNull,
     /// At least one coordinate has that many decimal places.
     Precision,
-    /// The geometry lies within a rectangle.
+    /// The geometry lies within a bounding box.
     Bbox,
     /// Longitude and latitude are not swapped: latitudes within 90 degrees.
     AxisOrder,
@@ -113,7 +113,7 @@ pub enum Severity {
     Halt,
 }
 
-/// Over what a share is taken.
+/// The base of a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {

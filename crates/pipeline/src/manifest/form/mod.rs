@@ -1,16 +1,16 @@
-//! The form of the manifest: one struct per section, one field per key.
+//! The schema of the manifest: one struct per section, one field per key.
 //!
-//! These types are the only description of the manifest. The JSON Schema is derived from them,
-//! the checker enforces that schema, and the reference page is written from it. So a range or a
-//! default stands in one place: here. To add a key, add a field with its doc comment.
+//! These types are the only description of the manifest. The JSON Schema is derived from them, the
+//! checker enforces that schema, and the reference pages are generated from it. So every range and
+//! default is defined once: here. To add a key, add a field with its doc comment.
 //!
-//! Conventions, which the checker and the reference page rely on:
+//! Conventions that the checker and the reference pages rely on:
 //!
 //! - A field without `serde(default…)` is mandatory; give it an `example` for the help text.
-//! - A span of time is an `f64` in seconds and its name ends in `_seconds`. The manifest then
-//!   also takes the name without that ending, with a human duration (`base_delay: 1m30s`).
-//! - A number has both bounds, so that none is refused without a place.
-//! - The doc comment says what the key means. If its last paragraph begins with "Touch it", that
+//! - A duration is an `f64` in seconds and its name ends in `_seconds`. The manifest then also
+//!   accepts the name without that suffix, with a unit in the value (`base_delay: 1m30s`).
+//! - A number has both bounds, so that every rejected value is reported with its position.
+//! - The doc comment describes the key. If its last paragraph begins with "Touch it", that
 //!   paragraph says when to change the key.
 
 mod alerts;
@@ -44,15 +44,16 @@ pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
 pub use scalar::YamlScalar;
 pub use service::ServiceSpec;
-pub use sink::{SinkSpec, SinkTable, WriteMode};
+pub use sink::{DeletedRows, SinkSpec, SinkTable, WriteMode};
 pub use source::{
-    AxisOrderSpec, CsvRows, PageEncoding, Paging, PagingBy, SourceSpec, SourceTable, WfsVersion,
+    AxisOrderSpec, CsvRows, InputFormat, PageEncoding, Paging, PagingBy, SinceSpec, SourceSpec, SourceTable,
+    WfsVersion,
 };
 pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, HttpSpec, LonLat, Lookup, MissingAnswer, StepSpec};
 pub use store::Bucket;
 pub use tolerance::ToleranceSpec;
 
-/// The longest span the manifest takes: one year, in seconds.
+/// The longest duration in a manifest: one year, in seconds.
 const YEAR: f64 = 31_536_000.0;
 
 /// A Tidegate manifest.

@@ -1,4 +1,4 @@
-//! `retry_budget`: how many retries there may be for all calls together.
+//! `retry_budget`: the limit on retries for all calls together.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

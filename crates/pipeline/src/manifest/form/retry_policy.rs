@@ -1,4 +1,4 @@
-//! `retry_policy`: what is tried again, how often and after what wait.
+//! `retry_policy`: what is retried, how often and after what wait.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,8 @@ pub struct RetryPolicy {
     pub max_delay_seconds: f64,
 
     /// How waits are randomized, so that clients that failed together do not retry together. `true`
-    /// means `full`, `false` means `none`.
+    /// means `full`, `false` means `none`, `{ proportional: 0.25 }` a quarter of the wait more or
+    /// less.
     ///
     /// Touch it only for a test that must see exact waits, or when a wait must not be short.
     #[serde(default)]
@@ -77,7 +78,10 @@ pub struct RetryPolicy {
     /// What happens to a record whose server asks for a longer wait than the deadline or
     /// `max_delay_seconds` allows. It is never retried early.
     ///
-    /// Touch it when parked records will not be retried.
+    /// `park` waits for it within the patience of the run; `give_up` makes the record a dead letter
+    /// that is not replayed before that time.
+    ///
+    /// Touch it when the other records should not wait for a slow service.
     #[serde(default)]
     pub on_long_wait: OnLongWait,
 
@@ -123,7 +127,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The statuses that end a record at once: those listed, or the default less the retryable.
+    /// The statuses that are not retried: those listed, or the default without the retryable ones.
     #[must_use]
     pub fn terminal(&self) -> Vec<u16> {
         match &self.terminal_status_codes {
@@ -132,7 +136,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The statuses that are tried again: those listed, or the default less the terminal ones.
+    /// The statuses that are retried: those listed, or the default without the terminal ones.
     #[must_use]
     pub fn retryable(&self) -> Vec<u16> {
         match (&self.retryable_status_codes, &self.terminal_status_codes) {
@@ -144,40 +148,52 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether the manifest says what statuses mean, and not the profile of a service.
+    /// Whether the manifest, not the profile of a service, defines the meaning of statuses.
     #[must_use]
     pub fn lists_statuses(&self) -> bool {
         self.retryable_status_codes.is_some() || self.terminal_status_codes.is_some()
     }
 }
 
-/// The statuses an example lists as retryable.
+/// The retryable statuses of an example.
 const RETRYABLE: [u16; 3] = [429, 502, 503];
 
 /// How waits are randomized.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", from = "JitterKey")]
 #[schemars(with = "JitterKey")]
 pub enum JitterSetting {
-    /// No chance: every wait is exact.
+    /// No randomness: every wait is exact.
     None,
-    /// Anything from nothing to the whole wait.
+    /// Random between zero and the whole wait.
     #[default]
     Full,
-    /// Half the wait, and up to the other half by chance.
+    /// Random between half of the wait and the whole wait.
     Equal,
-    /// Between the base delay and three times the wait before.
+    /// Random between the base delay and three times the previous wait.
     Decorrelated,
-    /// The whole wait and `jitter_min_seconds` to `jitter_max_seconds` more.
+    /// The whole wait plus `jitter_min_seconds` to `jitter_max_seconds`.
     Additive,
+    /// The whole wait, this share of it more or less.
+    Proportional(f64),
 }
 
-/// How a jitter is written: a switch or a kind.
+/// A jitter in the manifest: a boolean, a kind or a share.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum JitterKey {
     Switch(bool),
     Kind(JitterKind),
+    Share(ProportionalJitter),
+}
+
+/// A jitter in proportion to the wait.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ProportionalJitter {
+    /// The share of the wait that it may be longer or shorter.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0), example = 0.25)]
+    proportional: f64,
 }
 
 /// The kinds of jitter by name.
@@ -199,6 +215,9 @@ impl From<JitterKey> for JitterSetting {
             JitterKey::Kind(JitterKind::Equal) => JitterSetting::Equal,
             JitterKey::Kind(JitterKind::Decorrelated) => JitterSetting::Decorrelated,
             JitterKey::Kind(JitterKind::Additive) => JitterSetting::Additive,
+            JitterKey::Share(ProportionalJitter { proportional }) => {
+                JitterSetting::Proportional(proportional)
+            }
         }
     }
 }
@@ -207,10 +226,11 @@ impl From<JitterKey> for JitterSetting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLongWait {
-    /// Park it with the time from which it may be retried.
+    /// Wait until the time that the server named, while others go on; beyond the patience of the
+    /// run, end it with exit code 75.
     #[default]
     Park,
-    /// Make it a dead letter with that time.
+    /// Make it a dead letter at once, with that time as the earliest time of a replay.
     GiveUp,
 }
 

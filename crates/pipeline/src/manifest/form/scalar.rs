@@ -1,9 +1,9 @@
-//! A value that may be a text, a number, a switch or nothing.
+//! A scalar: a string, a number, a boolean or null.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A text, a number, `true`, `false` or `null`.
+/// A string, a number, `true`, `false` or `null`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum YamlScalar {
@@ -11,11 +11,11 @@ pub enum YamlScalar {
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// Another number.
+    /// Any other number.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(String),
 }
 

@@ -1,11 +1,11 @@
-//! `services`: the remote services that source and steps ask, by name.
+//! `services`: the remote services that the source and the steps call, by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::YEAR;
 
-/// Answers are taken from the response cache for 30 days.
+/// The default maximum age of a cached response: 30 days, in seconds.
 const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
 
 /// A remote service that the source or steps call.
@@ -65,9 +65,9 @@ pub struct ServiceSpec {
     #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
     pub requests_per_second: Option<f64>,
 
-    /// Records on their way through a step that asks the service: read, and not yet passed on
-    /// because they, or a record before them, wait for an answer. By default 16384, or four batches
-    /// of the source if that is more. A batch that is larger goes alone.
+    /// The maximum number of records in a step that calls the service: records that were read and
+    /// not yet passed on, because they or an earlier record wait for a response. By default 16384,
+    /// or four batches of the source if that is more. A batch that is larger is processed alone.
     ///
     /// Touch it upwards when single records wait long while the service is fast, downwards when
     /// memory is short.

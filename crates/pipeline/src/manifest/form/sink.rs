@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::scalar::YamlScalar;
 use super::store::Bucket;
 
 /// Where the features go.
@@ -38,10 +39,29 @@ pub struct SinkSpec {
     #[schemars(with = "WriteMode")]
     pub mode: Option<WriteMode>,
 
-    /// The fields that identify a record, for `upsert`. They must not be null.
+    /// The fields that identify a record, for `upsert` and `sync`. They must not be null.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
     pub key: Vec<String>,
+
+    /// What happens with `mode: sync` to a row whose record the source no longer has.
+    #[serde(default, skip_serializing_if = "DeletedRows::is_default")]
+    pub deleted: DeletedRows,
+
+    /// The most rows that `mode: sync` may delete or mark in one run: a number such as `5`, or a
+    /// percentage of the rows before the run such as `10%`, which is the default. Beyond it the run
+    /// halts with exit code 3 and deletes nothing.
+    ///
+    /// Touch it when a large part of the source is expected to disappear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "YamlScalar", example = &"10%")]
+    pub max_deleted: Option<YamlScalar>,
+
+    /// Whether the table keeps every version of a record. `valid_from` is the start of the run that
+    /// wrote the version. `valid_to` is the start of the run that replaced or deleted it, and null for
+    /// the current version.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub history: bool,
 }
 
 /// A table to write.
@@ -78,6 +98,37 @@ pub enum WriteMode {
     Append,
     /// Existing data is removed.
     Replace,
+    /// The sink is made to match the source: like `upsert`, and rows whose records the source no
+    /// longer has are deleted or marked when the whole source has been read.
+    Sync,
+}
+
+impl WriteMode {
+    /// Whether rows are written by key.
+    #[must_use]
+    pub const fn is_keyed(self) -> bool {
+        matches!(self, WriteMode::Upsert | WriteMode::Sync)
+    }
+}
+
+/// What happens to a row whose record the source no longer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeletedRows {
+    /// It is deleted.
+    #[default]
+    Delete,
+    /// Its column `deleted_at` is set to the start of the run. It is set to null when the source has
+    /// the record again.
+    Mark,
+}
+
+impl DeletedRows {
+    // serde takes a condition by the name of a function.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == DeletedRows::default()
+    }
 }
 
 impl SinkSpec {

@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tidegate_geo::format::Format;
 
 use super::YEAR;
 use super::scalar::YamlScalar;
 use super::store::Bucket;
+use crate::source::ChangeMark;
 
 /// Where the features come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +20,14 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
     pub file: Option<String>,
+
+    /// The format of the file. By default the extension decides, then for a web server the
+    /// Content-Type, else the first bytes.
+    ///
+    /// Touch it for a file whose name does not show the format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "InputFormat")]
+    pub format: Option<InputFormat>,
 
     /// Read a CSV file as rows of text: every column becomes a text field, and none is taken for a
     /// geometry. Use a step `coerce` to convert them.
@@ -71,6 +81,12 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spool: bool,
 
+    /// Read only what has changed since the last run. For a service or a table, with a sink that is
+    /// written by key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SinceSpec")]
+    pub since: Option<SinceSpec>,
+
     /// The tolerated difference between the number of records received and declared: a number such
     /// as `5`, or a percentage such as `0.1%`. Beyond it the run fails with `COUNT_MISMATCH`.
     ///
@@ -79,8 +95,8 @@ pub struct SourceSpec {
     #[schemars(with = "YamlScalar", example = &"0.1%")]
     pub tolerate: Option<YamlScalar>,
 
-    /// The longest wait that a service may ask for, in the source or in a step. Beyond it the run
-    /// ends with exit code 75 and can be resumed later.
+    /// The longest wait that a service or a store may ask for, in the source, in a step or in the sink.
+    /// Beyond it the run ends with exit code 75 and can be resumed later.
     #[serde(default = "quarter")]
     #[schemars(range(min = 0.0, max = YEAR))]
     pub patience_seconds: f64,
@@ -98,6 +114,35 @@ pub struct SourceSpec {
     #[serde(default = "batch")]
     #[schemars(range(min = 1, max = 100_000))]
     pub batch_size: u32,
+}
+
+/// How a run reads only what has changed since the last one.
+///
+/// The highest value of the field that a run has read, the watermark, is stored in the sink in the
+/// transaction of the last batch. The next run asks the service or the table only for records from
+/// the watermark on, minus `overlap`. The first run reads everything, and so does a run whose sink has
+/// lost rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SinceSpec {
+    /// The field that holds the time of the last change, or a number that only increases.
+    #[schemars(length(min = 1, max = 200), example = &"EDITED")]
+    pub field: String,
+
+    /// How long before the watermark a run starts to read, for changes that became visible late.
+    #[serde(default = "ten_minutes")]
+    #[schemars(range(min = 0.0, max = YEAR))]
+    pub overlap_seconds: f64,
+
+    /// Read everything in every Nth run, because deletions do not show up among the changes. With 1,
+    /// every run reads everything.
+    #[serde(default = "seven")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub full_every: u32,
+
+    /// The value from which this run reads. Set by the run, not by the manifest.
+    #[serde(skip)]
+    pub from: Option<ChangeMark>,
 }
 
 /// How a CSV file is read as rows of text.
@@ -127,8 +172,53 @@ pub struct CsvRows {
     pub required: Vec<String>,
 }
 
+/// The format of a file, by its usual extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InputFormat {
+    /// GeoPackage.
+    Gpkg,
+    /// GeoJSON: one collection, feature or geometry.
+    Geojson,
+    /// One GeoJSON feature per line.
+    Geojsonl,
+    /// GeoJSON text sequence.
+    Geojsons,
+    /// Comma-separated values.
+    Csv,
+    /// FlatGeobuf.
+    Fgb,
+    /// GeoParquet.
+    Parquet,
+    /// GML of WFS 1.1 and 2.0.
+    Gml,
+    /// ESRI JSON.
+    Esrijson,
+    /// Shapefile.
+    Shp,
+}
+
+impl InputFormat {
+    /// The format that it means.
+    #[must_use]
+    pub fn format(self) -> Format {
+        match self {
+            InputFormat::Gpkg => Format::GeoPackage,
+            InputFormat::Geojson => Format::GeoJson,
+            InputFormat::Geojsonl => Format::GeoJsonLines,
+            InputFormat::Geojsons => Format::GeoJsonSeq,
+            InputFormat::Csv => Format::Csv,
+            InputFormat::Fgb => Format::FlatGeobuf,
+            InputFormat::Parquet => Format::GeoParquet,
+            InputFormat::Gml => Format::Gml,
+            InputFormat::Esrijson => Format::EsriJson,
+            InputFormat::Shp => Format::Shapefile,
+        }
+    }
+}
+
 impl SourceSpec {
-    /// How long a service may ask us to wait where the manifest says nothing.
+    /// The default for the longest wait that a service may ask for, in seconds.
     pub const PATIENCE_SECONDS: f64 = 900.0;
 }
 
@@ -182,13 +272,13 @@ pub struct Paging {
     pub axis_order: Option<AxisOrderSpec>,
 }
 
-/// Which of two coordinates comes first.
+/// The order of two coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AxisOrderSpec {
-    /// East.
+    /// East first.
     Xy,
-    /// North.
+    /// North first.
     Yx,
 }
 
@@ -203,11 +293,11 @@ pub enum PagingBy {
     Offset,
 }
 
-/// The language of pages.
+/// The response format of the pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PageEncoding {
-    /// GeoJSON from a WFS that has it, its own from an ArcGIS server.
+    /// GeoJSON from a WFS that supports it, Esri JSON from an ArcGIS server.
     #[default]
     Auto,
     /// GeoJSON.
@@ -228,7 +318,7 @@ pub enum WfsVersion {
 }
 
 impl WfsVersion {
-    /// As the service spells it.
+    /// The version as the protocol spells it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -266,6 +356,12 @@ fn batch() -> u32 {
 }
 fn quarter() -> f64 {
     SourceSpec::PATIENCE_SECONDS
+}
+fn ten_minutes() -> f64 {
+    600.0
+}
+fn seven() -> u32 {
+    7
 }
 pub(super) fn public() -> String {
     "public".to_owned()

@@ -1,7 +1,7 @@
-//! `steps`: what happens to each record on its way.
+//! `steps`: the processing of each record.
 //!
-//! An entry is one key, the name of the step, and its settings. So the form is a struct of
-//! options of which exactly one is given, which the checker enforces (`maxProperties`).
+//! An entry is one key, the name of the step, with its settings. So the form is a struct of options
+//! of which exactly one is given, which the checker enforces (`maxProperties`).
 
 use std::collections::BTreeMap;
 
@@ -139,21 +139,21 @@ pub struct Coerce {
     pub thousands: Option<String>,
 }
 
-/// A type of values.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cast {
     /// Text.
     String,
-    /// A whole number.
+    /// An integer.
     Int,
     /// A number.
     Float,
     /// True or false.
     Bool,
-    /// A day.
+    /// A date.
     Date,
-    /// A moment.
+    /// A date and time.
     Datetime,
     /// Any JSON value, as its text.
     Json,
@@ -376,7 +376,7 @@ fn keep() -> MissingAnswer {
 }
 
 impl StepSpec {
-    /// The name of the step, which is the one key that is given.
+    /// The name of the step, the one key that is given.
     #[must_use]
     pub fn name(&self) -> &'static str {
         [

@@ -5,6 +5,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tidegate_core::call::CallPolicy;
+use tidegate_core::time::seconds;
+
+use super::YEAR;
 use crate::error::SetupError;
 use crate::secret::SecretRef;
 use crate::store::{ObjectStoreClient, S3Settings, StoreSettings};
@@ -41,14 +45,46 @@ pub struct Bucket {
 
     /// Whether the name of the endpoint may resolve to a private address.
     pub allow_private: bool,
+
+    /// The maximum number of attempts for one request, including the first. Throttled requests and
+    /// outages do not count. By default 5.
+    ///
+    /// Touch it to give up sooner, or to outlast longer trouble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = u32::MAX))]
+    pub max_attempts: Option<u32>,
+
+    /// The wait before the first retry, before jitter. By default 0.2 s.
+    ///
+    /// Touch it when the store needs longer to recover than the first retry leaves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub base_delay_seconds: Option<f64>,
+
+    /// The longest wait between two attempts. By default 20 s.
+    ///
+    /// Touch it when outages last minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub max_delay_seconds: Option<f64>,
 }
 
 impl Bucket {
-    /// The store of an `s3://bucket/key` address in the traffic of a run, and the key in it. It may
-    /// ask for so long a wait.
+    /// The policy of its calls, where it is not that of every store.
+    fn policy(&self, default: CallPolicy) -> CallPolicy {
+        let (base, cap) = (self.base_delay_seconds.map(seconds), self.max_delay_seconds.map(seconds));
+        CallPolicy {
+            attempts_max: self.max_attempts.unwrap_or(default.attempts_max),
+            backoff: default.backoff.bounded(base, cap),
+            ..default
+        }
+    }
+
+    /// Opens the store of an `s3://bucket/key` address within a run; returns it with the key.
+    /// `patience` is the longest wait that it may ask for.
     ///
     /// # Errors
-    /// Why it cannot be used, in a sentence.
+    /// The reason why it cannot be used.
     pub fn open(
         &self,
         address: &str,
@@ -71,7 +107,9 @@ impl Bucket {
             session_token: secret(&self.session_token).map_err(say)?,
             private: self.allow_private,
         };
-        let settings = StoreSettings { s3, patience, ..StoreSettings::default() };
+        let default = StoreSettings::default();
+        let policy = self.policy(default.policy);
+        let settings = StoreSettings { s3, patience, policy, ..default };
         let name = format!("s3://{bucket}");
         let store = ObjectStoreClient::open_for(&name, &settings, traffic.caller(&name))
             .map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! `tolerance`: how much flawed data a run may hold before it stops.
+//! `tolerance`: how much invalid data a run tolerates before it stops.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,6 @@ pub struct ToleranceSpec {
 }
 
 impl ToleranceSpec {
-    /// The decimal places that hold where the manifest says nothing.
+    /// The default minimum number of decimal places.
     pub const PRECISION: u32 = 6;
 }

@@ -1,4 +1,4 @@
-//! The way to one service, as metrics see it: its calls and its lanes, by host.
+//! The metrics of one service: the counters of its calls and the state of its lanes, by host.
 
 use super::calls::Calls;
 use super::metric as m;
@@ -7,6 +7,7 @@ use crate::lane::{LaneKey, Lanes, Snapshot};
 use std::sync::Arc;
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::call::CallPolicy;
+use tidegate_core::limit::{BelievedKind, LimitBelief};
 
 /// The metrics of one service: the counters of its calls, and its lanes.
 #[derive(Clone)]
@@ -17,12 +18,12 @@ pub struct ServiceMetrics {
     pub calls: Arc<Calls>,
     /// Its lanes.
     pub lanes: Lanes,
-    /// The most attempts of one call, those that the policy does not count included.
+    /// The most attempts of one call, including those that the policy does not count.
     pub attempts_max: u32,
 }
 
 impl ServiceMetrics {
-    /// The metrics of a service before its first call.
+    /// The metrics of a service, all zero.
     #[must_use]
     pub fn new(key: &LaneKey, lanes: &Lanes, policy: &CallPolicy) -> ServiceMetrics {
         let free = policy.throttles_free.saturating_add(policy.outages_free);
@@ -31,7 +32,7 @@ impl ServiceMetrics {
     }
 }
 
-/// All lanes to one host as one.
+/// The combined state of all lanes to one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostState {
     /// Calls sent.
@@ -54,19 +55,23 @@ pub struct HostState {
     pub cap: u32,
     /// Calls that wait for a permit.
     pub waiting: usize,
-    /// The time until the next call that the server asked for, in seconds.
+    /// The time until the earliest call that the server allows, in seconds.
     pub wait: f64,
     /// The worst state of its breakers: 0 closed, 1 half open, 2 open.
     pub breaker: u8,
     /// The number of state changes of its breakers.
     pub breaker_changes: u32,
+    /// What its lanes believe of the limit, each once.
+    pub beliefs: Vec<LimitBelief>,
+    /// How often its lanes changed their mind about the kind of limit.
+    pub belief_changes: u64,
 }
 
-/// The words for the states of a breaker.
+/// The label values of the breaker states.
 const BREAKER: [&str; 3] = ["closed", "half_open", "open"];
 
 impl HostState {
-    /// Adds a lane, or another host.
+    /// Adds the state of a lane.
     fn add(&mut self, lane: &Snapshot) {
         self.sent += lane.counts.sent;
         self.throttled += lane.counts.throttled;
@@ -90,28 +95,58 @@ impl HostState {
         };
         self.breaker = self.breaker.max(state);
         self.breaker_changes += lane.breaker_changes;
+        self.beliefs.push(lane.belief);
+        self.belief_changes += lane.counts.belief_changes;
     }
 }
 
-/// Every lane once, also where several services share them.
-fn snapshots(lines: &[ServiceMetrics]) -> impl Iterator<Item = Snapshot> + '_ {
-    let first = |at: usize, lanes: &Lanes| !lines.iter().take(at).any(|line| line.lanes.are(lanes));
-    let own = lines.iter().enumerate().filter(move |(at, line)| first(*at, &line.lanes));
-    own.flat_map(|(_, line)| line.lanes.snapshots())
+/// A snapshot of every lane once, even if several services share it.
+fn snapshots(services: &[ServiceMetrics]) -> impl Iterator<Item = Snapshot> + '_ {
+    let first = |at: usize, lanes: &Lanes| !services.iter().take(at).any(|service| service.lanes.are(lanes));
+    let own = services.iter().enumerate().filter(move |(at, service)| first(*at, &service.lanes));
+    own.flat_map(|(_, service)| service.lanes.snapshots())
 }
 
-/// All lanes of these services, as one.
+/// What one lane has learned of the limit of its server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnedLimit {
+    /// The host of the lane.
+    pub host: String,
+    /// What the lane believes.
+    pub belief: LimitBelief,
+    /// How often it changed its mind about the kind.
+    pub changes: u64,
+}
+
+/// What the lanes of these services have learned, the most used first; lanes that met no limit are
+/// left out.
 #[must_use]
-pub fn together(lines: &[ServiceMetrics]) -> HostState {
+pub fn learned(services: &[ServiceMetrics]) -> Vec<LearnedLimit> {
+    let mut lanes: Vec<Snapshot> =
+        snapshots(services).filter(|lane| lane.belief.kind != BelievedKind::None).collect();
+    lanes.sort_by(|a, b| b.counts.sent.cmp(&a.counts.sent).then_with(|| a.key.host().cmp(&b.key.host())));
+    lanes
+        .into_iter()
+        .map(|lane| LearnedLimit {
+            host: lane.key.host(),
+            belief: lane.belief,
+            changes: lane.counts.belief_changes,
+        })
+        .collect()
+}
+
+/// The combined state of all lanes of these services.
+#[must_use]
+pub fn together(services: &[ServiceMetrics]) -> HostState {
     let mut all = HostState::default();
-    snapshots(lines).for_each(|lane| all.add(&lane));
+    snapshots(services).for_each(|lane| all.add(&lane));
     all
 }
 
-/// What all services read.
-pub fn samples(lines: &[ServiceMetrics], out: &mut Vec<Sample>) {
+/// Appends the samples of all services.
+pub fn samples(services: &[ServiceMetrics], out: &mut Vec<Sample>) {
     let mut hosts: Vec<(String, HostState)> = Vec::new();
-    for lane in snapshots(lines) {
+    for lane in snapshots(services) {
         let host = lane.key.host();
         match hosts.iter_mut().find(|(name, _)| *name == host) {
             Some((_, state)) => state.add(&lane),
@@ -122,8 +157,8 @@ pub fn samples(lines: &[ServiceMetrics], out: &mut Vec<Sample>) {
             }
         }
     }
-    for line in lines {
-        calls(line, out);
+    for service in services {
+        calls(service, out);
     }
     for (host, state) in &hosts {
         let mut say = |metric, value: f64| out.push(Sample::of(metric, &[host], value));
@@ -132,9 +167,17 @@ pub fn samples(lines: &[ServiceMetrics], out: &mut Vec<Sample>) {
         say(&m::LANE_RATE, state.rate.unwrap_or(0.0));
         say(&m::LANE_IN_FLIGHT, f64::from(state.in_flight));
         say(&m::LANE_CAP, f64::from(state.cap));
+        let most = |of: fn(&LimitBelief) -> f64| state.beliefs.iter().map(of).fold(0.0, f64::max);
+        say(&m::LANE_BURST, most(|belief| belief.burst.unwrap_or(0.0)));
+        say(&m::LANE_WINDOW, most(|belief| belief.window.map_or(0.0, |window| window.as_secs_f64())));
+        say(&m::LANE_LIMIT_CHANGES, state.belief_changes as f64);
         say(&m::LANE_WAITING, state.waiting as f64);
         say(&m::LANE_WAIT, state.wait);
         say(&m::BREAKER_CHANGES, f64::from(state.breaker_changes));
+        for kind in BelievedKind::ALL {
+            let lanes = state.beliefs.iter().filter(|belief| belief.kind == kind).count();
+            out.push(Sample::of(&m::LANE_LIMIT, &[host, kind.as_str()], lanes as f64));
+        }
         for (at, word) in BREAKER.iter().enumerate() {
             let on = f64::from(u8::from(at == usize::from(state.breaker)));
             out.push(Sample::of(&m::BREAKER, &[host, word], on));
@@ -142,15 +185,15 @@ pub fn samples(lines: &[ServiceMetrics], out: &mut Vec<Sample>) {
     }
 }
 
-fn calls(line: &ServiceMetrics, out: &mut Vec<Sample>) {
-    let host = line.host.as_str();
-    let calls = &line.calls;
+fn calls(service: &ServiceMetrics, out: &mut Vec<Sample>) {
+    let host = service.host.as_str();
+    let calls = &service.calls;
     let histogram =
         |metric, h: &super::Histogram| Sample { metric, labels: vec![host.to_owned()], value: h.value() };
     out.push(Sample::of(&m::RETRIES, &[host], calls.retries() as f64));
     out.push(histogram(&m::BACKOFF_DELAY, &calls.backoff_seconds));
     out.push(histogram(&m::RETRIES_PER_CALL, &calls.retries_per_call));
-    out.push(Sample::of(&m::RETRIES_BOUND, &[host], f64::from(line.attempts_max.saturating_sub(1))));
+    out.push(Sample::of(&m::RETRIES_BOUND, &[host], f64::from(service.attempts_max.saturating_sub(1))));
     out.push(Sample::of(&m::CALL_SECONDS, &[host], calls.in_calls().as_secs_f64()));
     out.push(Sample::of(&m::BACKOFF_SECONDS, &[host], calls.in_backoff()));
     let (cached, shared) = calls.reused();
@@ -167,7 +210,7 @@ fn calls(line: &ServiceMetrics, out: &mut Vec<Sample>) {
     }
 }
 
-/// A part as a share of the whole; 0 of nothing.
+/// A part as a fraction of the whole; 0 if the whole is 0.
 #[must_use]
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

@@ -1,13 +1,16 @@
-//! A table in PostgreSQL: rows, checkpoint and ledger in one schema and one transaction.
+//! A table in PostgreSQL: rows, checkpoint and seen keys in one schema and one transaction.
 //!
-//! A batch is copied into a temporary table, which is the fastest way in, and goes from there into
-//! the table in one statement, with `ON CONFLICT` by the key. A row that the database refuses does
-//! not take the others with it: the batch is halved until the rows to blame are found. After a lost
-//! connection the checkpoint tells whether the last commit counted.
+//! A batch is copied into a temporary table with COPY, the fastest way, and moved into the table in
+//! one statement, with `ON CONFLICT` on the key. A row that the database refuses does not affect
+//! the others: the batch is halved until the offending rows are found. After a lost connection the
+//! checkpoint tells whether the last commit succeeded.
 //!
 //! With the PostGIS extension the geometry is a `geometry` with type and SRID and a spatial index.
 //! Without it the geometry is well-known binary in a `bytea`, and the run says so: the rows are
-//! safe, and `ST_GeomFromWKB` makes a geometry of them on the day the extension is there.
+//! safe, and `ST_GeomFromWKB` converts them once the extension is installed.
+
+pub(crate) mod layout;
+mod versions;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,14 +22,17 @@ use sha2::{Digest, Sha256};
 use tidegate_core::Code;
 use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
-use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
+use tidegate_geo::{Batch, Problem, Schema, Value};
 
-use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use super::{
+    AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
+};
 use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
 use crate::step::SeenKey;
+use layout::{TableLayout, TableNeeds, sql_type};
 
-/// How often a lock that somebody else holds is tried, ten times a second.
+/// The number of tries for a lock that another session holds, ten per second.
 const LOCK_TRIES: u32 = 100;
 
 struct PostgisTable {
@@ -36,19 +42,21 @@ struct PostgisTable {
     schema: Arc<Schema>,
     pipeline: String,
     mode: WriteMode,
+    managed: ManagedColumns,
+    at: RunTime,
     key: Vec<String>,
     srid: u32,
     postgis: bool,
     atomic: bool,
     forget: bool,
-    /// The table is not made if it is missing.
+    /// Whether a missing table is an error instead of being created.
     must_exist: bool,
-    /// A transaction is open.
+    /// Whether a transaction is open.
     open: bool,
-    insert: String,
+    statements: versions::Statements,
 }
 
-/// An identifier in quotes, the only way names from outside enter a statement.
+/// A quoted identifier, the only way in which external names enter a statement.
 pub(crate) fn quote(name: &str) -> Result<String, String> {
     if name.contains('\0') || name.is_empty() || name.len() > 63 {
         return Err(format!("invalid PostgreSQL name {name:?}; expected 1 to 63 bytes without a zero byte"));
@@ -56,13 +64,13 @@ pub(crate) fn quote(name: &str) -> Result<String, String> {
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }
 
-/// The settings behind a reference or a URL without a password.
+/// The connection settings of a reference or a URL without a password.
 pub(crate) fn config(url: &str) -> Result<postgres::Config, String> {
     let text = match url.parse::<SecretRef>() {
         Ok(from) => from.fetch().map_err(|e| e.to_string())?.reveal().to_owned(),
         Err(_) => url.to_owned(),
     };
-    // The error of the parser may quote the text, which may hold a password.
+    // The error of the parser may quote the text, which may contain a password.
     let mut config: postgres::Config = text
         .parse()
         .map_err(|_| "invalid database URL; expected postgres://user@host/database".to_owned())?;
@@ -71,7 +79,7 @@ pub(crate) fn config(url: &str) -> Result<postgres::Config, String> {
     Ok(config)
 }
 
-/// What a failure of the database means.
+/// Classifies an error of the database.
 pub(crate) fn judge(e: &postgres::Error) -> SinkError {
     let message = e
         .as_db_error()
@@ -89,7 +97,7 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
     }
 }
 
-/// Why there is no connection: what the database said, or where it was looked for in vain.
+/// Why there is no connection: the message of the database, or the addresses that were tried.
 fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
     use postgres::config::Host;
     if e.as_db_error().is_some() {
@@ -112,7 +120,7 @@ fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkErro
     }
 }
 
-/// A failure that some row is to blame for.
+/// The problem, if an error is caused by a row.
 fn blame(e: &postgres::Error) -> Option<Problem> {
     let db = e.as_db_error()?;
     let code = match db.code().code().get(..2)? {
@@ -129,35 +137,8 @@ fn blame(e: &postgres::Error) -> Option<Problem> {
     })
 }
 
-fn sql_type(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Bool => "boolean",
-        Kind::Int => "bigint",
-        Kind::Real => "double precision",
-        Kind::Text => "text",
-        Kind::Date => "date",
-        Kind::DateTime => "timestamptz",
-        Kind::Bytes => "bytea",
-        Kind::Json => "jsonb",
-    }
-}
-
-/// Whether a column of this type takes values of this kind without loss.
-fn fits(kind: Kind, udt: &str) -> bool {
-    match kind {
-        Kind::Bool => udt == "bool",
-        Kind::Int => matches!(udt, "int8" | "int4" | "int2" | "numeric"),
-        Kind::Real => matches!(udt, "float8" | "numeric"),
-        Kind::Text => matches!(udt, "text" | "varchar" | "bpchar" | "citext" | "uuid"),
-        Kind::Date => udt == "date",
-        Kind::DateTime => matches!(udt, "timestamptz" | "timestamp"),
-        Kind::Bytes => udt == "bytea",
-        Kind::Json => matches!(udt, "jsonb" | "text"),
-    }
-}
-
 pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkError> {
-    let srid = spec.crs.epsg_code().ok_or_else(|| format!("{} has no EPSG code for PostGIS", spec.crs))?;
+    let srid = TableNeeds::of(spec, form)?.srid;
     let mut table = PostgisTable {
         client: None,
         config: config(&form.url)?,
@@ -165,6 +146,8 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         schema: spec.schema.clone(),
         pipeline: spec.pipeline.clone(),
         mode: spec.mode,
+        managed: spec.managed,
+        at: spec.at,
         key: spec.key.clone(),
         srid,
         postgis: false,
@@ -172,11 +155,66 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         forget: !spec.resume,
         must_exist: spec.must_exist,
         open: false,
-        insert: String::new(),
+        statements: versions::Statements::default(),
     };
     table.connect()?;
     table.prepare()?;
     Ok(Box::new(table))
+}
+
+/// See [`super::watermark`].
+pub(super) fn watermark(table: &SinkTable, pipeline: &str) -> Result<Option<SavedWatermark>, SinkError> {
+    let config = config(&table.url)?;
+    let mut client = config.connect(NoTls).map_err(|e| could_not_connect(&config, &e))?;
+    let name = format!("{}.{}", quote(&table.schema)?, quote(&table.table)?);
+    let own = format!("{}.tidegate_watermark", quote(&table.schema)?);
+    let sql = "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL";
+    if !client.query_one(sql, &[&name, &own]).map_err(|e| judge(&e))?.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let sql = format!("SELECT watermark FROM {own} WHERE pipeline = $1 AND sink = $2");
+    let row = client.query_opt(&sql, &[&pipeline, &table.table]).map_err(|e| judge(&e))?;
+    let Some(row) = row else { return Ok(None) };
+    let standing = standing(&mut client, &name)?;
+    Ok(Some(SavedWatermark { watermark: row.get(0), standing }))
+}
+
+/// The identity of a table and its number of rows.
+fn standing(client: &mut Client, name: &str) -> Result<Standing, SinkError> {
+    // The oid of the table is new for every table, and that of the database for every database
+    // that is created or restored from a dump.
+    let row = client
+        .query_one(
+            &format!(
+                "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, $1::text::regclass::oid::text, (SELECT count(*) FROM {name})"
+            ),
+            &[&name],
+        )
+        .map_err(|e| judge(&e))?;
+    let (database, table): (String, String) = (row.get(0), row.get(1));
+    let identity = format!("database {database}, table {table}");
+    Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
+}
+
+/// See [`Spec::differences`].
+pub(super) fn differences(spec: &Spec, table: &SinkTable) -> Result<Vec<String>, SinkError> {
+    let wanted = TableNeeds::of(spec, table)?;
+    let config = config(&table.url)?;
+    let mut client = match config.connect(NoTls) {
+        Ok(client) => client,
+        Err(e) if e.code() == Some(&SqlState::INVALID_CATALOG_NAME) => {
+            let name = quote(config.get_dbname().or(config.get_user()).unwrap_or("postgres"))?;
+            return Ok(vec![format!("the database does not exist; CREATE DATABASE {name};")]);
+        }
+        Err(e) => return Err(could_not_connect(&config, &e)),
+    };
+    let sql = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL";
+    if !client.query_one(sql, &[&table.schema]).map_err(|e| judge(&e))?.get::<_, bool>(0) {
+        let name = quote(&table.schema)?;
+        return Ok(vec![format!("the schema {} does not exist; CREATE SCHEMA {name};", table.schema)]);
+    }
+    let Some(layout) = TableLayout::read(&mut client, table)? else { return Ok(Vec::new()) };
+    Ok(layout.differences(&wanted)?.iter().map(ToString::to_string).collect())
 }
 
 impl PostgisTable {
@@ -190,9 +228,9 @@ impl PostgisTable {
         self.client.as_mut().ok_or_else(|| SinkError::Fatal("no connection".into()))
     }
 
-    /// Takes the lock of this pipeline and table, for as long as the connection lasts. A process
-    /// that was killed leaves a session that may still be committing; when the lock is ours, it
-    /// has ended, and the checkpoint is the last word.
+    /// Takes the lock of this pipeline and table until the connection ends. A killed process may
+    /// leave a session that is still committing; once we have the lock it has ended, and the
+    /// checkpoint is final.
     fn lock(&self, client: &mut Client) -> Result<(), SinkError> {
         let name = format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table);
         let hash: [u8; 32] = Sha256::digest(name).into();
@@ -216,7 +254,7 @@ impl PostgisTable {
         Ok(format!("{}.{}", quote(&self.form.schema)?, quote(table)?))
     }
 
-    /// Makes or checks the tables.
+    /// Creates or checks the tables.
     fn prepare(&mut self) -> Result<(), SinkError> {
         let say = |e: postgres::Error| judge(&e);
         let (name, checkpoint, seen) =
@@ -227,17 +265,24 @@ impl PostgisTable {
             .query_opt("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[])
             .map_err(say)?
             .is_some();
-        let columns: Vec<(String, String)> = client
-            .query("SELECT column_name::text, udt_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2", &[&schema, &table])
-            .map_err(say)?
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect();
-        if columns.is_empty() && self.must_exist {
+        let form = self.form.clone();
+        let found = TableLayout::read(self.connect()?, &form)?;
+        if found.is_none() && self.must_exist {
             return Err(SinkError::Fatal(format!("table {schema}.{table} no longer exists")));
         }
         self.postgis = postgis;
-        let sql = if columns.is_empty() { self.create(&name)? } else { self.check(&columns)? };
+        let sql = match found {
+            None => self.create(&name)?,
+            Some(layout) => {
+                let differences = layout.differences(&self.wanted())?;
+                if !differences.is_empty() {
+                    let all: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                    return Err(SinkError::Fatal(all.join("\n")));
+                }
+                self.postgis &= !layout.holds_wkb(&form.geometry_column);
+                String::new()
+            }
+        };
         let client = self.connect()?;
         client
             .batch_execute(&format!(
@@ -246,9 +291,19 @@ impl PostgisTable {
                  CREATE TABLE IF NOT EXISTS {seen} (pipeline text, scope int, hash bytea, PRIMARY KEY (pipeline, scope, hash)); COMMIT"
             ))
             .map_err(say)?;
-        self.check_key()?;
-        self.insert = self.statement(&name)?;
+        self.statements = self.statements()?;
         Ok(())
+    }
+
+    fn wanted(&self) -> TableNeeds<'_> {
+        TableNeeds {
+            table: &self.form,
+            schema: &self.schema,
+            key: &self.key,
+            mode: self.mode,
+            managed: self.managed,
+            srid: self.srid,
+        }
     }
 
     fn create(&self, name: &str) -> Result<String, String> {
@@ -276,87 +331,18 @@ impl PostgisTable {
             "bytea".to_owned()
         };
         columns.push(format!("{geometry} {kind}"));
-        if self.mode == WriteMode::Upsert {
-            let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?;
-            columns.push(format!("UNIQUE ({})", key.join(", ")));
+        for managed in self.managed.names() {
+            let must = if *managed == "valid_from" { " NOT NULL" } else { "" };
+            columns.push(format!("{managed} timestamptz{must}"));
         }
         let mut sql = format!("CREATE TABLE {name} ({});", columns.join(", "));
+        if self.mode.is_keyed() {
+            sql.push_str(&self.wanted().key_index(name)?);
+        }
         if self.postgis {
             let _ = write!(sql, " CREATE INDEX ON {name} USING gist ({geometry});");
         }
         Ok(sql)
-    }
-
-    /// The table that is there must hold what comes.
-    fn check(&mut self, columns: &[(String, String)]) -> Result<String, String> {
-        let table = format!("{}.{}", self.form.schema, self.form.table);
-        for field in self.schema.fields() {
-            let Some((_, udt)) = columns.iter().find(|(name, _)| *name == field.name) else {
-                return Err(format!(
-                    "table {table} has no column `{}`; drop the field with a step, or add the column",
-                    field.name
-                ));
-            };
-            if !fits(field.kind, udt) {
-                return Err(format!(
-                    "column `{}` of {table} has type {udt}, but the field has type {}; convert the field with a step `coerce`",
-                    field.name, field.kind
-                ));
-            }
-        }
-        let geometry = &self.form.geometry_column;
-        match columns.iter().find(|(name, _)| name == geometry).map(|(_, udt)| udt.as_str()) {
-            Some("geometry") if self.postgis => {
-                let (schema, table_name, column) =
-                    (self.form.schema.clone(), self.form.table.clone(), geometry.clone());
-                let wanted = i32::try_from(self.srid).unwrap_or(0);
-                let client = self.connect().map_err(|e| e.to_string())?;
-                let row = client
-                    .query_opt("SELECT srid FROM geometry_columns WHERE f_table_schema = $1 AND f_table_name = $2 AND f_geometry_column = $3", &[&schema, &table_name, &column])
-                    .map_err(|e| judge(&e).to_string())?;
-                let srid = row.map_or(0, |row| row.get::<_, i32>(0));
-                if srid != 0 && srid != wanted {
-                    return Err(format!(
-                        "table {table} is in EPSG:{srid}, but the records are in EPSG:{wanted}; add a step `reproject`"
-                    ));
-                }
-            }
-            Some("bytea") => self.postgis = false,
-            Some(udt) => {
-                return Err(format!(
-                    "column `{geometry}` of {table} has type {udt}, which cannot hold geometries"
-                ));
-            }
-            None => {
-                return Err(format!("table {table} has no column `{geometry}`; set `geometry_column`"));
-            }
-        }
-        Ok(String::new())
-    }
-
-    /// An upsert needs a unique index over exactly the key.
-    fn check_key(&mut self) -> Result<(), String> {
-        if self.mode != WriteMode::Upsert {
-            return Ok(());
-        }
-        let (name, mut key) = (self.name()?, self.key.clone());
-        key.sort();
-        let client = self.connect().map_err(|e| e.to_string())?;
-        let rows = client
-            .query(
-                "SELECT array_agg(a.attname::text ORDER BY a.attname::text) FROM pg_index i
-                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
-                 WHERE i.indrelid = $1::text::regclass AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid",
-                &[&name],
-            )
-            .map_err(|e| judge(&e).to_string())?;
-        if rows.iter().any(|row| row.get::<_, Vec<String>>(0) == key) {
-            return Ok(());
-        }
-        let columns = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?.join(", ");
-        Err(format!(
-            "the table has no unique index on the key; create one with CREATE UNIQUE INDEX ON {name} ({columns})"
-        ))
     }
 
     fn columns(&self) -> Result<Vec<String>, String> {
@@ -364,32 +350,6 @@ impl PostgisTable {
             self.schema.fields().iter().map(|field| quote(&field.name)).collect::<Result<Vec<_>, _>>()?;
         all.push(quote(&self.form.geometry_column)?);
         Ok(all)
-    }
-
-    /// From the temporary table into the table; returns how many rows are new, and how many new or
-    /// changed.
-    fn statement(&self, name: &str) -> Result<String, String> {
-        let all = self.columns()?;
-        let list = all.join(", ");
-        if self.mode != WriteMode::Upsert {
-            return Ok(format!(
-                "WITH done AS (INSERT INTO {name} ({list}) SELECT {list} FROM tidegate_stage ORDER BY tidegate_row RETURNING 1) SELECT count(*), count(*) FROM done"
-            ));
-        }
-        let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?.join(", ");
-        let set = all.iter().map(|name| format!("{name} = EXCLUDED.{name}")).collect::<Vec<_>>().join(", ");
-        let differs = all
-            .iter()
-            .map(|name| format!("t.{name} IS DISTINCT FROM EXCLUDED.{name}"))
-            .collect::<Vec<_>>()
-            .join(" OR ");
-        // Of rows with one key within a batch the last one counts, as it would across batches.
-        Ok(format!(
-            "WITH last AS (SELECT DISTINCT ON ({key}) * FROM tidegate_stage ORDER BY {key}, tidegate_row DESC),
-             done AS (INSERT INTO {name} AS t ({list}) SELECT {list} FROM last ORDER BY tidegate_row
-             ON CONFLICT ({key}) DO UPDATE SET {set} WHERE {differs} RETURNING (t.xmax = 0) AS fresh)
-             SELECT count(*) FILTER (WHERE fresh), count(*) FROM done"
-        ))
     }
 
     fn begin(&mut self) -> Result<(), SinkError> {
@@ -400,11 +360,12 @@ impl PostgisTable {
         let name = self.name().map_err(fatal)?;
         let columns = self.columns().map_err(fatal)?.join(", ");
         let empty = self.forget && self.mode == WriteMode::Replace;
-        let client = self.connect()?;
         let delete = if empty { format!("DELETE FROM {name};") } else { String::new() };
+        let track = if self.forget { self.statements.track.clone() } else { String::new() };
+        let client = self.connect()?;
         client
             .batch_execute(&format!(
-                "BEGIN; {delete} CREATE TEMPORARY TABLE IF NOT EXISTS tidegate_stage ON COMMIT DELETE ROWS
+                "BEGIN; {delete} {track} CREATE TEMPORARY TABLE IF NOT EXISTS tidegate_stage ON COMMIT DELETE ROWS
                  AS SELECT 0::bigint AS tidegate_row, {columns} FROM {name} WITH NO DATA"
             ))
             .map_err(|e| judge(&e))?;
@@ -412,28 +373,33 @@ impl PostgisTable {
         Ok(())
     }
 
-    /// Writes some rows; on a refusal the rows to blame are found by halving.
+    /// Writes rows; if they are refused, finds the offending ones by halving.
     fn rows(&mut self, batch: &Batch, rows: &[usize], put: &mut RowCounts) -> Result<(), SinkError> {
         if rows.is_empty() {
             return Ok(());
         }
         let text = self.copy(batch, rows);
-        let insert = self.insert.clone();
+        let statements = self.statements.clone();
         let columns = self.columns().map_err(SinkError::Fatal)?.join(", ");
         let client = self.connect()?;
-        let mut tried = || -> Result<(i64, i64), postgres::Error> {
+        let mut tried = || -> Result<(u64, i64, i64), postgres::Error> {
             client.batch_execute("SAVEPOINT part")?;
             let mut writer =
                 client.copy_in(&format!("COPY tidegate_stage (tidegate_row, {columns}) FROM STDIN"))?;
-            // A failure of the connection shows at the end.
+            // A connection error shows at the end.
             let _ = writer.write_all(text.as_bytes());
             writer.finish()?;
-            let row = client.query_one(&insert, &[])?;
-            Ok((row.get(0), row.get(1)))
+            let closed =
+                if statements.close.is_empty() { 0 } else { client.execute(&statements.close, &[])? };
+            let row = client.query_one(&statements.insert, &[])?;
+            Ok((closed, row.get(0), row.get(1)))
         };
         match tried() {
-            Ok((fresh, done)) => {
+            Ok((closed, fresh, done)) => {
                 let (fresh, done) = (fresh.unsigned_abs(), done.unsigned_abs());
+                // A new version of a record is a new row, but not a new record.
+                let fresh = fresh.saturating_sub(closed);
+                put.versions += closed;
                 let before = put.refused.len();
                 if done < rows.len() as u64 {
                     self.find_dropped(rows.len() as u64 - done, put)?;
@@ -464,10 +430,10 @@ impl PostgisTable {
         self.connect()?.batch_execute(sql).map_err(|e| judge(&e))
     }
 
-    /// Rows that were sent and that the statement did not write: either the table holds them
-    /// already, which it is asked, or a trigger, a rule or a policy of the table dropped them.
+    /// Finds rows that were sent but not written: either the table already holds them, which is
+    /// queried, or a trigger, a rule or a policy dropped them.
     fn find_dropped(&mut self, missing: u64, put: &mut RowCounts) -> Result<(), SinkError> {
-        if self.mode != WriteMode::Upsert {
+        if !self.mode.is_keyed() {
             return Err(SinkError::Fatal(format!(
                 "a trigger, rule or policy of the table dropped {missing} appended rows, which cannot be identified; set `key`, or remove the trigger, rule or policy"
             )));
@@ -478,6 +444,7 @@ impl PostgisTable {
             .map_err(SinkError::Fatal)?
             .iter()
             .map(|name| format!("t.{name} = s.{name}"))
+            .chain((self.managed == ManagedColumns::Validity).then(|| "t.valid_to IS NULL".to_owned()))
             .collect::<Vec<_>>()
             .join(" AND ");
         let sql = format!(
@@ -493,7 +460,7 @@ impl PostgisTable {
         Ok(())
     }
 
-    /// The rows in the text form of COPY.
+    /// The rows in the text format of COPY.
     fn copy(&self, batch: &Batch, rows: &[usize]) -> String {
         let mut out = String::new();
         for row in rows {
@@ -539,11 +506,11 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// The extended form that PostGIS reads, with its SRID.
+/// Extended WKB for PostGIS, with the SRID.
 fn extended(wkb: &[u8], srid: u32) -> Vec<u8> {
     let Some((shape, dim)) = wkb::head(wkb) else { return wkb.to_vec() };
-    // The flags of the outermost geometry; its members may stay in the ISO form, which PostGIS
-    // reads too.
+    // The flags of the outermost geometry; its members may stay in ISO WKB, which PostGIS reads
+    // too.
     let kind = shape as u32
         | 0x2000_0000
         | if dim.has_z() { 0x8000_0000 } else { 0 }
@@ -582,20 +549,7 @@ impl Sink for PostgisTable {
 
     fn standing(&mut self) -> Result<Standing, SinkError> {
         let name = self.name().map_err(SinkError::Fatal)?;
-        let client = self.connect()?;
-        // The number of the table is new for every table, and that of the database for every
-        // database that is made or restored from a dump.
-        let row = client
-            .query_one(
-                &format!(
-                    "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, $1::text::regclass::oid::text, (SELECT count(*) FROM {name})"
-                ),
-                &[&name],
-            )
-            .map_err(|e| judge(&e))?;
-        let (database, table): (String, String) = (row.get(0), row.get(1));
-        let identity = format!("database {database}, table {table}");
-        Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
+        standing(self.connect()?, &name)
     }
 
     fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
@@ -607,13 +561,16 @@ impl Sink for PostgisTable {
                 .key
                 .iter()
                 .find(|name| self.schema.position(name).is_none_or(|at| batch.value(row, at) == Value::Null));
-            match null.filter(|_| self.mode == WriteMode::Upsert) {
+            match null.filter(|_| self.mode.is_keyed()) {
                 Some(name) => put.refused.push((
                     row,
                     Problem::new(Code::CONSTRAINT_VIOLATION, "the sink key is null").under(name),
                 )),
                 None => rows.push(row),
             }
+        }
+        if self.mode == WriteMode::Sync {
+            self.track(batch, &rows)?;
         }
         self.rows(batch, &rows, &mut put)?;
         put.refused.sort_by_key(|(row, _)| *row);
@@ -651,6 +608,32 @@ impl Sink for PostgisTable {
         done.map_err(|e| judge(&e))?;
         self.forget = false;
         Ok(())
+    }
+
+    fn spare(&mut self, keys: &[Vec<String>]) -> Result<(), SinkError> {
+        self.spare_keys(keys)
+    }
+
+    fn absent(&mut self) -> Result<AbsentRows, SinkError> {
+        self.count_absent()
+    }
+
+    fn retire(&mut self, rows: bool) -> Result<u64, SinkError> {
+        self.retire_absent(rows)
+    }
+
+    fn set_watermark(&mut self, watermark: &str) -> Result<(), SinkError> {
+        self.begin()?;
+        let (own, pipeline, sink) =
+            (self.own("tidegate_watermark")?, self.pipeline.clone(), self.form.table.clone());
+        let client = self.connect()?;
+        let written = client
+            .batch_execute(&format!("CREATE TABLE IF NOT EXISTS {own} (pipeline text, sink text, watermark text NOT NULL, PRIMARY KEY (pipeline, sink))"))
+            .and_then(|()| {
+                let sql = format!("INSERT INTO {own} VALUES ($1, $2, $3) ON CONFLICT (pipeline, sink) DO UPDATE SET watermark = EXCLUDED.watermark");
+                client.execute(&sql, &[&pipeline, &sink, &watermark])
+            });
+        written.map(drop).map_err(|e| judge(&e))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -1,0 +1,298 @@
+//! Refusals that come late: a tarpit holds a refused call for seconds before it says so.
+//!
+//! To learn of a refusal seconds later is too late: meanwhile everything else was refused too. But a
+//! server that answers within milliseconds and then not at all has stopped to do so. If several calls
+//! are out and none comes back for some round trips, they are taken for refused, and the server is probed
+//! as one that is closed (`rate_estimate`). What comes back then decides:
+//!
+//! | next comes back | the calls were |
+//! |---|---|
+//! | later calls, accepted, twice over | refused, and their answers will come late |
+//! | they, all refused | refused |
+//! | one of them, accepted | late: the server or the lane stood still, and nothing is learned |
+//! | one of them, failed | failed, as without all this |
+//!
+//! Where refusals come late each one costs many calls, so the pace then stays below the rate.
+
+use super::limit_kind::LimitKind;
+use super::rate_estimate::{RateEstimate, secs};
+use super::token_bucket::TokenBucket;
+use super::{Feedback, Limiter, Ticket};
+use crate::time::{Mono, seconds};
+
+/// Calls out of which none comes back: one or two may simply take long.
+const CALLS_MIN: u32 = 3;
+/// Round trips without an answer after which calls are taken for refused.
+const ROUND_TRIPS: f64 = 4.0;
+/// Shortest such time, in seconds: timers and schedulers are late by less.
+const SECONDS_MIN: f64 = 0.03;
+/// Accepted calls from which on the round trip is known.
+const ACCEPTED_MIN: u64 = 8;
+/// Factor of the time after calls that were taken for refused and were merely slow.
+const PATIENCE_GROWTH: f64 = 2.0;
+/// Largest factor of the time.
+const PATIENCE_MAX: f64 = 64.0;
+/// Looks per time without an answer: where all calls are out, somebody must look.
+const LOOKS: f64 = 4.0;
+
+/// Calls that do not come back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LateRefusals {
+    /// Since when as many calls are out as count, and none has come back.
+    since: Mono,
+    /// Calls that are out and taken for refused.
+    presumed: u32,
+    /// They were sent before this call.
+    before: u64,
+    /// When a later call was accepted in time.
+    overtaken: Option<Mono>,
+    /// One that was sent after that was accepted too: they were refused.
+    proven: bool,
+    /// The last of them that came back refused, and when it was sent.
+    refused: Option<(u64, Mono)>,
+    /// What was known before they were taken for refused, and the fresh refusals until then.
+    known: Option<(RateEstimate, LimitKind, u32)>,
+    /// Factor of the time without an answer.
+    patience: f64,
+    /// The call that came back last was refused, and late.
+    last_was_late: bool,
+}
+
+impl LateRefusals {
+    pub(super) const NEW: LateRefusals = LateRefusals {
+        since: Mono::ZERO,
+        presumed: 0,
+        before: 0,
+        overtaken: None,
+        proven: false,
+        refused: None,
+        known: None,
+        patience: 1.0,
+        last_was_late: false,
+    };
+
+    /// Calls that are out and taken for refused.
+    pub(super) const fn presumed(&self) -> u32 {
+        self.presumed
+    }
+
+    /// Whether the call that came back last was refused, and late.
+    pub(super) const fn last_was_late(&self) -> bool {
+        self.last_was_late
+    }
+
+    /// A call was abandoned.
+    pub(super) const fn released(&mut self, ticket: &Ticket) {
+        if self.is_presumed(ticket.seq) {
+            self.presumed -= 1;
+        }
+    }
+
+    /// Whether the call is one that was taken for refused.
+    const fn is_presumed(&self, seq: u64) -> bool {
+        self.presumed > 0 && seq < self.before
+    }
+
+    /// A call goes out, the `waiting`th that is not taken for refused.
+    pub(super) fn sent(&mut self, waiting: u32, probing: bool, now: Mono) {
+        if waiting <= needed(probing) {
+            self.since = now;
+        }
+    }
+}
+
+/// Calls out that count.
+const fn needed(probing: bool) -> u32 {
+    if probing { 1 } else { CALLS_MIN }
+}
+
+impl Limiter {
+    /// Calls in flight, without those that are taken for refused.
+    pub(super) const fn waiting(&self) -> u32 {
+        self.in_flight.saturating_sub(self.late.presumed())
+    }
+
+    /// Seconds without an answer after which calls are taken for refused; none if nothing can be said.
+    fn silence_max(&self) -> Option<f64> {
+        let silent = self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none);
+        let held = self.probing && self.late.presumed == 0;
+        (silent && !held && self.waiting() >= needed(self.probing))
+            .then(|| (ROUND_TRIPS * self.round_trip).max(SECONDS_MIN) * self.late.patience)
+    }
+
+    /// When to ask again though all calls are out, if nothing comes back before.
+    #[must_use]
+    pub fn full_until(&self, now: Mono) -> Option<Mono> {
+        let max = self.silence_max()?;
+        let left = max - secs(self.late.since, now);
+        Some(now + seconds(left.clamp(max / LOOKS, max)))
+    }
+
+    /// Takes calls for refused if none has come back for long.
+    pub(super) fn presume(&mut self, now: Mono) {
+        let Some(max) = self.silence_max() else { return };
+        if secs(self.late.since, now) < max {
+            return;
+        }
+        let calls = self.waiting();
+        if self.late.presumed == 0 {
+            self.late.known = Some((self.estimate, self.kind, self.epoch));
+            (self.late.overtaken, self.late.proven, self.late.refused) = (None, false, None);
+        }
+        let accepted = self.seq.saturating_sub(self.refused).saturating_sub(u64::from(calls));
+        for _ in 0..calls {
+            self.estimate.refused(self.seq.saturating_sub(1), self.late.since, accepted, false);
+        }
+        self.estimate.closed_late(max);
+        self.refused += u64::from(calls);
+        (self.late.presumed, self.late.before) = (self.in_flight, self.seq);
+        self.epoch += 1;
+        if self.kind == LimitKind::Unknown {
+            self.kind = LimitKind::Rate;
+        }
+        self.probe_closed(now);
+    }
+
+    /// A call came back. True if that says nothing more: it had been taken for refused, and was.
+    pub(super) fn settled_late(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback) -> bool {
+        self.late.last_was_late = false;
+        self.late.since = now;
+        let accepted = feedback == Feedback::Accepted;
+        if !self.late.is_presumed(ticket.seq) {
+            if accepted && self.late.presumed > 0 {
+                self.overtaken(ticket, now);
+            }
+            return false;
+        }
+        self.late.presumed -= 1;
+        let refused = matches!(feedback, Feedback::Throttled { .. });
+        if !accepted && (refused || self.late.proven) {
+            self.late.refused = Some((ticket.seq, ticket.sent));
+            self.late.last_was_late = true;
+            return true;
+        }
+        if accepted && self.late.proven {
+            self.late.patience = (PATIENCE_GROWTH * self.late.patience).min(PATIENCE_MAX);
+        }
+        self.stood_still(now);
+        false
+    }
+
+    /// A call was accepted while others that were sent before it are still out.
+    fn overtaken(&mut self, ticket: &Ticket, now: Mono) {
+        match self.late.overtaken {
+            Some(first) => self.late.proven |= ticket.sent >= first,
+            None if secs(ticket.sent, now) < ROUND_TRIPS * self.round_trip => self.late.overtaken = Some(now),
+            None => {}
+        }
+    }
+
+    /// Calls that were taken for refused were merely late: goes back to what was known before.
+    fn stood_still(&mut self, now: Mono) {
+        self.refused = self.refused.saturating_sub(u64::from(self.late.presumed) + 1);
+        self.late.presumed = 0;
+        let Some((estimate, kind, epoch)) = self.late.known.take() else { return };
+        (self.estimate, self.kind, self.epoch) = (estimate, kind, epoch);
+        (self.probing, self.probe_at) = (false, Mono::ZERO);
+        if let Some((seq, sent)) = self.late.refused.take() {
+            // Some had queued, and the server did not take all of them.
+            let accepted = seq.saturating_sub(self.refused);
+            self.estimate.refused(seq, sent, accepted, true);
+            self.nothing_saved(now, false);
+        }
+        if self.estimate.is_known() {
+            self.set_pace(now);
+        } else if self.kind == LimitKind::Unknown {
+            self.pace = TokenBucket::OPEN;
+        }
+        self.catch_up(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LimitConfig, LimiterAdmit};
+    use super::*;
+    use crate::hint::Hints;
+    use alloc::vec::Vec;
+
+    const FAILED: Feedback = Feedback::Failed { until: None };
+
+    fn ms(ms: u64) -> Mono {
+        Mono::from_millis(ms)
+    }
+
+    fn settle(limiter: &mut Limiter, ticket: Ticket, now: Mono, feedback: Feedback) {
+        limiter.settle(ticket, now, feedback, &Hints::default());
+    }
+
+    /// All calls that go now.
+    fn sent(limiter: &mut Limiter, now: Mono) -> Vec<Ticket> {
+        core::iter::from_fn(|| match limiter.admit(now) {
+            LimiterAdmit::Go(ticket) => Some(ticket),
+            LimiterAdmit::At(_) | LimiterAdmit::Full => None,
+        })
+        .collect()
+    }
+
+    /// A lane whose calls came back after 20 ms each, and its calls that are out since 60 ms.
+    fn waiting() -> (Limiter, Vec<Ticket>) {
+        let mut limiter = Limiter::new(&LimitConfig::default());
+        for round in 0..3 {
+            for ticket in sent(&mut limiter, ms(20 * round)) {
+                settle(&mut limiter, ticket, ms(20 * round + 20), Feedback::Accepted);
+            }
+        }
+        let out = sent(&mut limiter, ms(60));
+        assert!(out.len() >= 8);
+        (limiter, out)
+    }
+
+    #[test]
+    fn calls_that_later_ones_overtake_were_refused_and_cost_nothing() {
+        let (mut limiter, out) = waiting();
+        assert_eq!(sent(&mut limiter, ms(120)), [], "it waits for the answers");
+        assert!(limiter.full_until(ms(120)).is_some_and(|at| at <= ms(200)));
+        let mut now = ms(145);
+        for _ in 0..2 {
+            let probe = loop {
+                match limiter.admit(now) {
+                    LimiterAdmit::Go(ticket) => break ticket,
+                    LimiterAdmit::At(at) => now = at,
+                    LimiterAdmit::Full => panic!("a probe must go"),
+                }
+            };
+            now += core::time::Duration::from_millis(20);
+            settle(&mut limiter, probe, now, Feedback::Accepted);
+        }
+        assert!(limiter.rate().is_some(), "what was accepted so far is a measurement");
+        for ticket in out {
+            settle(&mut limiter, ticket, ms(3060), FAILED);
+            assert!(limiter.failures_are_limit() && !limiter.failures_are_health());
+        }
+        assert_eq!(limiter.in_flight(), 0);
+    }
+
+    #[test]
+    fn calls_that_are_late_and_accepted_teach_nothing() {
+        let (mut limiter, out) = waiting();
+        let before = (limiter.kind, limiter.refused, limiter.estimate.is_known());
+        assert_eq!(sent(&mut limiter, ms(160)), []);
+        assert_eq!(limiter.waiting(), 0);
+        for ticket in out {
+            settle(&mut limiter, ticket, ms(400), Feedback::Accepted);
+        }
+        assert_eq!((limiter.kind, limiter.refused, limiter.estimate.is_known()), before);
+        assert!(sent(&mut limiter, ms(400)).len() >= 8, "it goes on as before");
+    }
+
+    #[test]
+    fn calls_that_fail_before_any_other_is_accepted_are_failures() {
+        let (mut limiter, out) = waiting();
+        assert_eq!(sent(&mut limiter, ms(160)), []);
+        for ticket in out {
+            settle(&mut limiter, ticket, ms(30_000), FAILED);
+            assert!(!limiter.late.last_was_late());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What real proxies and machines do, in virtual time: bounds that must hold. What is better passes,
+//! what is worse fails; a bound is loosened by hand, with a reason.
+//!
+//! The whole table is printed by `bench-limiter --real`, and that of the drawn families by
+//! `bench-limiter --random`.
+
+use tidegate_sim::drain::pause::{PauseOf, Pauses};
+use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
+use tidegate_sim::family::ServerFamily;
+use tidegate_sim::limiter::drain_shipped;
+use tidegate_sim::real_limiter::{RealLimiter, drain_lanes};
+
+/// Runs of each row.
+const SEEDS: core::ops::RangeInclusive<u64> = 1..=5;
+
+/// The worst of the seeds: times the least time, and refused calls in per cent. Nothing is lost.
+fn worst(limiter: RealLimiter, status: u16, pauses: Option<PauseOf>, clients: usize) -> (f64, f64) {
+    let runs = SEEDS.map(|seed| {
+        let world = DrainWorld { pauses: pauses.map(Pauses::usual), ..limiter.world(status) };
+        let outs = drain_lanes(&world, clients, seed);
+        assert!(outs.iter().all(|out| out.left == 0), "{limiter:?} {status} {pauses:?} {seed}: {outs:?}");
+        let finish = outs.iter().map(|out| out.finish).fold(0.0, f64::max);
+        let calls: u64 = outs.iter().map(|out| out.calls).sum();
+        let refused: u64 = outs.iter().map(|out| out.refused).sum();
+        (finish / outs[0].earliest, 100.0 * refused as f64 / calls as f64)
+    });
+    runs.fold((0.0, 0.0), |worst, run| (run.0.max(worst.0), run.1.max(worst.1)))
+}
+
+#[test]
+fn a_client_alone_needs_hardly_more_than_the_least_time() {
+    for limiter in RealLimiter::ALL {
+        for &status in limiter.statuses() {
+            let (times, refused) = worst(limiter, status, None, 1);
+            let (times_max, refused_max) = match limiter {
+                RealLimiter::RequestsStrict => (1.05, 2.0),
+                RealLimiter::Connections => (1.10, 1.3),
+                RealLimiter::Tarpit => (1.05, 2.0),
+                RealLimiter::StickTable | RealLimiter::StickTableLong => (1.03, 1.6),
+                RealLimiter::RequestsBurst | RealLimiter::RequestsDelay => (1.05, 2.0),
+            };
+            let row = format!("{}, {status}: {times:.3} x, {refused:.2} %", limiter.name());
+            assert!(times <= times_max && refused <= refused_max, "{row}");
+        }
+    }
+}
+
+#[test]
+fn pauses_of_the_client_cost_little() {
+    for (limiter, status, times_max) in [
+        (RealLimiter::RequestsBurst, 429, 1.10),
+        (RealLimiter::RequestsBurst, 503, 1.10),
+        (RealLimiter::RequestsDelay, 429, 1.10),
+        (RealLimiter::RequestsStrict, 503, 1.12),
+        (RealLimiter::StickTableLong, 429, 1.10),
+        (RealLimiter::Tarpit, 429, 1.20),
+        (RealLimiter::Tarpit, 500, 1.20),
+    ] {
+        let (times, refused) = worst(limiter, status, Some(PauseOf::Client), 1);
+        assert!(times <= times_max, "{}, {status}: {times:.3} x, {refused:.2} %", limiter.name());
+    }
+}
+
+#[test]
+fn two_clients_share_what_counts_refused_calls_too() {
+    for limiter in [RealLimiter::StickTable, RealLimiter::Tarpit] {
+        let (times, refused) = worst(limiter, 429, None, 2);
+        assert!(times <= 1.15 && refused <= 3.0, "{}: {times:.3} x, {refused:.2} %", limiter.name());
+    }
+}
+
+/// Median and lowest utilisation, median and highest share of refused calls, in per cent.
+fn drawn(family: ServerFamily) -> [f64; 4] {
+    const WORLDS: u64 = 12;
+    let runs: Vec<DrainOutcome> =
+        (0..WORLDS).map(|n| drain_shipped(&family.world(9091, n, ServerHints::Nothing), n)).collect();
+    let sorted = |value: fn(&DrainOutcome) -> f64| {
+        let mut values: Vec<f64> = runs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (done, refused) = (sorted(DrainOutcome::utilisation), sorted(DrainOutcome::refused_percent));
+    let middle = runs.len() / 2;
+    [done[middle], done[0], refused[middle], refused[runs.len() - 1]]
+}
+
+#[test]
+fn servers_drawn_at_random_stay_within_bounds() {
+    for (family, [median, lowest, refused, highest]) in [
+        (ServerFamily::Leaky, [99.0, 93.0, 1.0, 2.5]),
+        (ServerFamily::StickTable, [97.0, 61.0, 1.3, 11.0]),
+        (ServerFamily::Tarpit, [69.0, 53.0, 3.1, 38.5]),
+        (ServerFamily::Unavailable, [96.5, 88.0, 0.8, 1.8]),
+        (ServerFamily::Paused, [98.5, 82.5, 1.4, 2.7]),
+    ] {
+        let got = drawn(family);
+        let ok = got[0] >= median && got[1] >= lowest && got[2] <= refused && got[3] <= highest;
+        assert!(ok, "{family:?}: {got:.2?}");
+    }
+}
