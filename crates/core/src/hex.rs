@@ -3,8 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-fn digits(byte: u8) -> [u8; 2] {
-    [byte >> 4, byte & 15].map(|half| if half < 10 { b'0' + half } else { b'a' + half - 10 })
+const fn digit(half: u8) -> u8 {
+    if half < 10 { b'0' + half } else { b'a' + half - 10 }
 }
 
 /// Encodes bytes.
@@ -17,13 +17,20 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Encodes bytes and appends the digits to `out`.
 pub fn push_hex(bytes: &[u8], out: &mut String) {
-    out.extend(bytes.iter().flat_map(|byte| digits(*byte)).map(char::from));
+    // In blocks, because a string that grows by one character checks its capacity at each.
+    let mut block = [0; 128];
+    out.reserve(bytes.len() * 2);
+    for part in bytes.chunks(block.len() / 2) {
+        let text = &mut block[..part.len() * 2];
+        write_hex(part, text);
+        out.push_str(core::str::from_utf8(text).unwrap_or_default());
+    }
 }
 
 /// Encodes bytes into a buffer, without allocation.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     for (byte, place) in bytes.iter().zip(out.chunks_exact_mut(2)) {
-        place.copy_from_slice(&digits(*byte));
+        place.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
     }
 }
 

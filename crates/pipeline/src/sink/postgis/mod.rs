@@ -447,8 +447,10 @@ impl PostgisTable {
             .chain((self.managed == ManagedColumns::Validity).then(|| "t.valid_to IS NULL".to_owned()))
             .collect::<Vec<_>>()
             .join(" AND ");
+        // A scalar subquery is a lookup in the index of the key. For NOT EXISTS the planner, which has
+        // no statistics of the stage, reads the whole table in every batch.
         let sql = format!(
-            "SELECT s.tidegate_row FROM tidegate_stage s WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same}) ORDER BY 1"
+            "SELECT s.tidegate_row FROM tidegate_stage s WHERE (SELECT true FROM {name} t WHERE {same} LIMIT 1) IS NULL ORDER BY 1"
         );
         for row in self.connect()?.query(&sql, &[]).map_err(|e| judge(&e))? {
             let problem = Problem::new(
