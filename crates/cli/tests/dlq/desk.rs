@@ -68,7 +68,7 @@ impl Desk {
 
     /// All letters, the oldest first.
     pub(crate) fn letters(&self) -> Vec<Value> {
-        let ran = self.dlq(&["ls", "--oldest", "-n", "100000", "--format", "json"]);
+        let ran = self.dlq(&["ls", "--closed", "--oldest", "-n", "100000", "--format", "json"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.json().as_array().unwrap().clone()
     }

@@ -250,6 +250,7 @@ impl Setup<'_> {
         (began, entry, committed): (&Began, &RunEntry, u64),
     ) -> Result<RunOpening, RunError> {
         let setup = RunError::Setup;
+        rejects.of_run(&began.run);
         let spec = &mut parts.sink;
         (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
         spec.at = RunTime(entry.began_ms);

@@ -2,7 +2,7 @@
 //!
 //! The key of a letter is the key of its record as received, however it is spelled ([`RecordKeys`]). So
 //! a batch that is repeated after a kill, or tomorrow's run over the same records, puts letters that
-//! the store already has. A source that keeps no received form of a record, such as a table, uses the
+//! the store already has; it counts them once per run. A source that keeps no received form of a record, such as a table, uses the
 //! record before the stage that failed. A batch in which most records fail alike is one incident
 //! instead of many letters.
 
@@ -116,6 +116,8 @@ pub(super) struct DeadRejects {
     /// Whether one record may become several.
     explodes: bool,
     keys: RecordKeys,
+    /// The id of the run.
+    run: String,
     /// The retention of letters, in days.
     retention_days: u32,
     threshold: Threshold,
@@ -164,6 +166,7 @@ impl DeadRejects {
             stages: stages.collect(),
             explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
             keys: RecordKeys::default(),
+            run: String::new(),
             retention_days: form.retention_days,
             threshold: Threshold { share: form.incident_share, least: form.incident_least },
         })
@@ -208,6 +211,7 @@ impl DeadRejects {
             },
             source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
             spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            run: self.run.clone(),
             state: not_before_ms.map_or_else(LetterState::default, |_| LetterState::Scheduled),
             not_before_ms,
             failure: Failure {
@@ -286,6 +290,10 @@ impl Rejects for DeadRejects {
         }
         self.letters.put(&letters).wait().map_err(failed)?;
         Ok(0)
+    }
+
+    fn of_run(&mut self, run: &str) {
+        run.clone_into(&mut self.run);
     }
 
     fn begin(&mut self) -> Result<(), String> {

@@ -42,6 +42,9 @@ pub trait Rejects: Send {
     /// When nothing of the batch may be committed.
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
 
+    /// Sets the run that the rejects belong to; a resumed run has the id that it began with.
+    fn of_run(&mut self, _run: &str) {}
+
     /// Starts a new run: rejects of earlier runs no longer count.
     ///
     /// # Errors

@@ -191,6 +191,8 @@ fn letter(
             failed_ms: now_ms,
             ..Failure::default()
         },
+        // Each capture is a run of its own: the next one over the same file counts.
+        run: format!("capture {} {now_ms}", std::process::id()),
         ..Letter::default()
     };
     (letter.retained_for(args.retention), failed.is_some())

@@ -13,6 +13,7 @@ use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
+use super::subject::record;
 use super::{Done, OpenLetterStore};
 use crate::exit::Exit;
 use crate::out;
@@ -116,7 +117,8 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     json!({
         "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
         "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
-        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": rfc3339(f.failed_ms),
+        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "times": letter.times,
+        "record": record(letter), "first": rfc3339(letter.first_failed_ms()), "last": rfc3339(letter.last_seen_ms),
         "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
         "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),
         "source": format!("{} {}", letter.source.uri, letter.source.position).trim(),

@@ -12,6 +12,7 @@ mod mend;
 mod replay;
 mod rerun;
 mod show;
+mod subject;
 pub(super) mod table;
 
 use std::io;

@@ -214,12 +214,8 @@ impl LetterStore {
         let writer = AuditWriter::new("", None, None);
         let mut store = LetterStore { db, groups: Default::default(), place: place.clone(), writer };
         match store.setting("version")?.as_deref() {
-            Some("1" | schema::VERSION) => Ok(Some(store)),
-            found => Err(LetterError::Store(format!(
-                "its tables have version {}, expected {}",
-                found.unwrap_or("?"),
-                schema::VERSION
-            ))),
+            Some("1" | "2" | schema::VERSION) => Ok(Some(store)),
+            found => Err(schema::unknown(found.unwrap_or("?"))),
         }
     }
 

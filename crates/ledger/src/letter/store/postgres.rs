@@ -27,30 +27,26 @@ impl Postgres {
         let (url, schema) = schema_of(url)?;
         let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
         let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
+        let begin = format!(
+            "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
+             CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\";"
+        );
+        client.batch_execute(&begin).map_err(|e| broken(said(&e)))?;
+        // Older tables are migrated first: an index may need a column that they do not have.
+        let upgrade = match version(&mut client, &schema)? {
+            Some(found) => schema::upgrade(&found, &POSTGRES).ok_or_else(|| schema::unknown(&found))?,
+            None => String::new(),
+        };
         let tables = schema::tables(&POSTGRES, ", place BOX, said TSVECTOR");
         let sql = format!(
-            "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
-             CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\"; {tables}
+            "{upgrade} {tables}
              CREATE INDEX IF NOT EXISTS letter_place ON letter USING gist (place);
              CREATE INDEX IF NOT EXISTS letter_said ON letter USING gin (said);
              INSERT INTO meta VALUES ('version', '{VERSION}') ON CONFLICT DO NOTHING; COMMIT;
              SET synchronous_commit = on;"
         );
         client.batch_execute(&sql).map_err(|e| broken(said(&e)))?;
-        let mut db = Postgres { client, statements: HashMap::new() };
-        let version = "SELECT value FROM meta WHERE name = 'version'";
-        let mut found = db.query(version, &[])?;
-        if found.first().is_some_and(|row| row.text(0) == "1") {
-            db.since_1()?;
-            found = db.query(version, &[])?;
-        }
-        match found.first().map(|row| row.text(0)) {
-            Some(version) if version == VERSION => Ok(db),
-            version => Err(LetterError::Store(format!(
-                "its tables have version {}, expected {VERSION}",
-                version.unwrap_or_default()
-            ))),
-        }
+        Ok(Postgres { client, statements: HashMap::new() })
     }
 
     /// Connects read-only. `None` if there is no store.
@@ -66,19 +62,6 @@ impl Postgres {
         Ok(there.then(|| Postgres { client, statements: HashMap::new() }))
     }
 
-    /// Migrates tables of version 1, unless another process already did.
-    fn since_1(&mut self) -> Result<()> {
-        let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");
-        self.client.batch_execute(&lock).map_err(|e| broken(said(&e)))?;
-        let found = self.query("SELECT value FROM meta WHERE name = 'version'", &[])?;
-        let sql = if found.first().is_some_and(|row| row.text(0) == "1") {
-            schema::since_1(&POSTGRES)
-        } else {
-            String::new()
-        };
-        self.client.batch_execute(&format!("{sql} COMMIT")).map_err(|e| broken(said(&e)))
-    }
-
     fn statement(&mut self, sql: &str) -> Result<postgres::Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
@@ -89,6 +72,18 @@ impl Postgres {
         }
         Ok(statement)
     }
+}
+
+/// The version of the tables in a schema, if there are any.
+fn version(client: &mut Client, schema: &str) -> Result<Option<String>> {
+    let meta = format!("\"{schema}\".meta");
+    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&meta]);
+    if !there.and_then(|row| row.try_get::<_, bool>(0)).map_err(|e| broken(said(&e)))? {
+        return Ok(None);
+    }
+    let found = client.query_opt("SELECT value FROM meta WHERE name = 'version'", &[]);
+    let found = found.map_err(|e| broken(said(&e)))?;
+    found.map(|row| row.try_get(0)).transpose().map_err(|e| broken(said(&e)))
 }
 
 /// Removes `schema=NAME` from the URL; returns the URL and the schema.
@@ -197,15 +192,16 @@ impl Db for Postgres {
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>> {
         let statement = self.statement(
             "INSERT INTO letter (id, once, root, parent, generation, grp, state, first_ms, failed_ms,
-                 not_before_ms, retain_ms, hold, crs, place, said)
+                 not_before_ms, retain_ms, hold, crs, last_ms, run, place, said)
              SELECT id, once, root, parent, generation, grp, state, first_ms, failed_ms, not_before_ms,
-                 retain_ms, hold, crs, CASE WHEN x0 IS NULL THEN NULL ELSE box(point(x0, y0), point(x1, y1)) END,
+                 retain_ms, hold, crs, failed_ms, run, CASE WHEN x0 IS NULL THEN NULL ELSE box(point(x0, y0), point(x1, y1)) END,
                  to_tsvector('simple', words)
              FROM unnest(?1::bytea[], ?2::bytea[], ?3::bytea[], ?4::bytea[], ?5::bigint[], ?6::bigint[],
                  ?7::bigint[], ?8::bigint[], ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[],
-                 ?13::text[], ?14::float8[], ?15::float8[], ?16::float8[], ?17::float8[], ?18::text[])
+                 ?13::text[], ?14::float8[], ?15::float8[], ?16::float8[], ?17::float8[], ?18::text[],
+                 ?19::text[])
              AS t (id, once, root, parent, generation, grp, state, first_ms, failed_ms, not_before_ms,
-                 retain_ms, hold, crs, x0, y0, x1, y1, words)
+                 retain_ms, hold, crs, x0, y0, x1, y1, words, run)
              ON CONFLICT DO NOTHING RETURNING id, seq",
         )?;
         macro_rules! column {
@@ -237,6 +233,7 @@ impl Db for Postgres {
                     &corner(2),
                     &corner(3),
                     &column!(r => r.words.as_str()),
+                    &column!(r => r.run.as_str()),
                 ],
             )
             .map_err(|e| broken(said(&e)))?;

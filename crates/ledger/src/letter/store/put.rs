@@ -15,7 +15,8 @@ pub(super) const INLINE_MAX: usize = 64 * 1024;
 pub enum Put {
     /// It is stored.
     New(LetterId),
-    /// The store already has an open letter for the same failure of the same record.
+    /// The store already has an open letter for the same failure of the same record; that one
+    /// counts the failure, once per run.
     Known,
 }
 
@@ -56,6 +57,8 @@ pub(in crate::letter) struct Packed {
     pub(super) first_ms: i64,
     /// Time of this failure, in milliseconds since 1970.
     pub(super) failed_ms: i64,
+    /// The id of the run that gave up; empty if there is none.
+    pub(super) run: String,
     /// The earliest time of a replay, in milliseconds since 1970.
     pub(super) not_before_ms: Option<i64>,
     /// The end of the retention, in milliseconds since 1970.
@@ -92,14 +95,16 @@ pub(super) fn sound(bbox: [f64; 4]) -> Option<[f64; 4]> {
     (bbox.iter().all(|x| x.is_finite()) && w <= e && s <= n).then_some(bbox)
 }
 
-/// The deduplication key: equal for the same failure of the same record.
-pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [u8; 16] {
+/// The deduplication key: equal for the same failure of the same record. `key` is that of the first
+/// letter of the lineage, so that a record whose replay failed is recognized when it fails in a run.
+pub(super) fn once(pipeline: &str, stage: &str, key: &str) -> [u8; 16] {
     let mut hash = Sha256::new();
     for part in [pipeline, stage, key] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    hash.update(generation.to_le_bytes());
+    // In version 2 of the tables this was the generation; letters of runs have generation 0.
+    hash.update(0u32.to_le_bytes());
     let bytes: [u8; 32] = hash.finalize().into();
     bytes.first_chunk().copied().unwrap_or_default()
 }
@@ -118,6 +123,7 @@ impl Packed {
             letter.lineage.root = id;
             letter.lineage.root_key.clone_from(&letter.idempotency_key);
         }
+        (letter.times, letter.last_seen_ms) = (1, letter.failure.failed_ms);
         if letter.retain_until_ms == 0 {
             letter = letter.retained_for(RETENTION_DAYS);
         }
@@ -152,16 +158,19 @@ impl Packed {
             normal,
         };
         let lineage = &letter.lineage;
+        let first_key =
+            if lineage.root_key.is_empty() { &letter.idempotency_key } else { &lineage.root_key };
         let spatial = letter.spatial.as_ref();
         Ok(Packed {
             id,
-            once: once(&letter.pipeline, &letter.stage, &letter.idempotency_key, lineage.generation),
+            once: once(&letter.pipeline, &letter.stage, first_key),
             root: lineage.root,
             parent: lineage.parent,
             generation: lineage.generation,
             state: letter.state,
             first_ms: lineage.first_failed_ms,
             failed_ms: f.failed_ms,
+            run: letter.run.clone(),
             not_before_ms: letter.not_before_ms,
             retain_ms: letter.retain_until_ms,
             hold: letter.hold.clone(),
@@ -200,6 +209,9 @@ pub(super) fn put(
 ) -> Result<Vec<Put>> {
     let groups = rows.iter().map(|row| group(db, known, &row.group)).collect::<Result<Vec<i64>>>()?;
     let new = db.add(rows, &groups)?;
+    for (row, _) in rows.iter().zip(&new).filter(|(_, new)| !**new) {
+        count(db, row)?;
+    }
     let puts: Vec<Put> =
         rows.iter().zip(&new).map(|(row, new)| if *new { Put::New(row.id) } else { Put::Known }).collect();
     let mut digest = Sha256::new();
@@ -218,6 +230,25 @@ pub(super) fn put(
     });
     audit::append(db, writer, [AuditEvent::new(now_ms, "capture", detail).to("dead_letters")])?;
     Ok(puts)
+}
+
+/// Counts a failure at the open letter of its record. A batch that is repeated after a kill belongs
+/// to the same run and does not count; without a run, only a later failure counts. The retention
+/// starts anew: the source still has the record.
+fn count(db: &mut dyn Db, row: &Packed) -> Result<()> {
+    db.exec(
+        "UPDATE letter SET times = times + 1, run = ?1,
+             last_ms = CASE WHEN last_ms < ?2 THEN ?2 ELSE last_ms END,
+             retain_ms = CASE WHEN retain_ms < ?3 THEN ?3 ELSE retain_ms END
+         WHERE once = ?4 AND state <= 6 AND ((?1 <> '' AND run <> ?1) OR (?1 = '' AND last_ms < ?2))",
+        &[
+            row.run.as_str().into(),
+            row.failed_ms.into(),
+            row.retain_ms.into(),
+            row.once.as_slice().into(),
+        ],
+    )
+    .map(|_| ())
 }
 
 fn group(
