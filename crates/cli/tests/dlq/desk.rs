@@ -36,6 +36,11 @@ impl Desk {
         Desk { dir: Workdir::new(), store: "letters.db".into() }
     }
 
+    /// With its store at this path.
+    pub(crate) fn at(store: &str) -> Desk {
+        Desk { store: store.into(), ..Desk::new() }
+    }
+
     /// With the letters of [`PARCELS`].
     pub(crate) fn parcels() -> Desk {
         let desk = Desk::new();

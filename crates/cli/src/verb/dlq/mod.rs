@@ -9,6 +9,7 @@ mod keep;
 pub(super) mod list;
 pub(super) mod map;
 mod mend;
+mod purge;
 mod replay;
 mod rerun;
 mod show;
@@ -41,7 +42,7 @@ Examples:
   tidegate dlq map -o dead.html && tidegate dlq export -o dead.gpkg
   tidegate dlq fix --rule make_valid --dry-run --code INVALID_GEOMETRY
   tidegate dlq replay --code TIMEOUT --rate 5/s --dry-run
-  tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --all
+  tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --state archived
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
 finished, but some letters failed again; 75 a service or the sink is not ready, try again later.")]
@@ -88,7 +89,7 @@ enum Command {
     Edit(mend::Edit),
     Replay(Box<replay::Args>),
     Archive(Box<keep::Archive>),
-    Purge(Box<keep::Purge>),
+    Purge(Box<purge::Purge>),
     Hold(Box<keep::Hold>),
     Release(Box<keep::Release>),
     Dismiss(Box<keep::Dismiss>),
@@ -164,7 +165,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Command::Edit(args) => mend::edit(args, &mut desk),
         Command::Replay(args) => replay::run(args, &mut desk),
         Command::Archive(args) => keep::archive(args, &mut desk),
-        Command::Purge(args) => keep::purge(args, &mut desk),
+        Command::Purge(args) => purge::run(args, &mut desk),
         Command::Hold(args) => keep::hold(args, &mut desk),
         Command::Release(args) => keep::release(args, &mut desk),
         Command::Dismiss(args) => keep::dismiss(args, &mut desk),
