@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tidegate_client::lane::Clock;
 use tidegate_client::lock::lock;
 use tidegate_core::Wall;
+use tidegate_core::quote::shell;
 use tidegate_pipeline::manifest::{Manifest, SourceSpec, human};
 use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, RunError, RunOptions, RunReport, RunWatch, letters, run as go};
@@ -308,7 +309,7 @@ impl Execution<'_> {
                 add(format!("  {what} are in {}", report.rejects));
             }
             if letters {
-                add(format!("  tidegate dlq stats --store {}", report.rejects));
+                add(format!("  tidegate dlq stats --store {}", shell(&report.rejects)));
             }
         }
         for operation in &report.operations {

@@ -34,6 +34,19 @@ impl Exit {
     }
 }
 
+impl From<&LetterError> for Exit {
+    fn from(error: &LetterError) -> Exit {
+        match error {
+            LetterError::Refused(_) => Exit::Usage,
+            LetterError::Unreachable(_) => Exit::TryLater,
+            LetterError::Store(_)
+            | LetterError::Full(_)
+            | LetterError::Fenced(_)
+            | LetterError::Sealed(_) => Exit::Failure,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
@@ -55,8 +68,7 @@ pub(crate) fn failure(why: impl ToString) -> CommandFailure {
 
 impl From<LetterError> for CommandFailure {
     fn from(error: LetterError) -> CommandFailure {
-        let exit = if matches!(error, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure };
-        CommandFailure(exit, error.to_string())
+        CommandFailure(Exit::from(&error), error.to_string())
     }
 }
 

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "postgres")]
 use postgres::NoTls;
+use tidegate_core::quote::shell;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
 use super::Diagnosis;
 use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
-use crate::letter::{LetterStore, LetterStoreLocation};
+use crate::letter::{LetterError, LetterStore, LetterStoreLocation};
 use crate::manifest::{self, Manifest};
 use crate::run::{AUDIT_COPIES, AUDIT_FILE, RunStatus, StateDir, StateError, plan};
 use crate::secret::SecretRef;
@@ -73,18 +74,23 @@ fn letter_store(place: &str) -> Diagnosis {
                     "check that the server is running and that the user and password are correct"
                 }
             };
-            return Diagnosis::fail(check, format!("{at}: {e}"), next);
+            let finding = Diagnosis::fail(check, format!("{at}: {e}"), next);
+            return if matches!(e, LetterError::Unreachable(_)) { finding.theirs() } else { finding };
         }
     };
     match (store.count(&crate::letter::LetterFilter::default()), store.capacity()) {
         (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Diagnosis::warn(
             check,
             format!("{at} holds {held} of {capacity} letters"),
-            "archive and purge letters, or raise the limit with `tidegate dlq capacity`",
+            format!(
+                "archive and purge letters, or raise the limit: `tidegate dlq capacity {} --store {}`",
+                capacity * 2,
+                shell(&at.to_string())
+            ),
         ),
         (Ok(held), Ok(capacity)) => Diagnosis::ok(check, format!("{at} holds {held} of {capacity} letters")),
         (Err(e), _) | (_, Err(e)) => {
-            Diagnosis::fail(check, format!("{at}: {e}"), "inspect the store with `tidegate dlq ls`")
+            Diagnosis::fail(check, format!("{at}: {e}"), format!("inspect the store: `tidegate dlq ls --store {}`", shell(&at.to_string())))
         }
     }
 }

@@ -13,10 +13,12 @@ use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
 use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::quote::shell;
 
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
 use super::described::Described;
+use super::report::RunError;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
@@ -59,10 +61,22 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
     let open = LetterStore::open(place)?.incidents(Some(pipeline))?;
     Ok(open.first().map(|open| {
         format!(
-            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {place}`",
-            open.incident, open.failed, open.batch, open.code, open.message, open.incident
+            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {}`",
+            open.incident,
+            open.failed,
+            open.batch,
+            open.code,
+            open.message,
+            open.incident,
+            shell(&place.to_string())
         )
     }))
+}
+
+/// The error of a run that cannot start without the store.
+pub(super) fn not_started(error: LetterError) -> RunError {
+    let what = format!("dead_letters: {error}");
+    if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
 }
 
 /// Absolute, because a replay may be started from another directory.
@@ -130,13 +144,13 @@ impl DeadRejects {
         manifest: &Manifest,
         parts: &PipelineParts,
         (folder, state): (&Path, &Path),
-    ) -> Result<DeadRejects, String> {
+    ) -> Result<DeadRejects, RunError> {
         let place = place(form, folder, state)?;
-        let say = |e: LetterError| format!("dead_letters: {e}");
         if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
-            std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+            std::fs::create_dir_all(dir)
+                .map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
         let spec = json!({
             "kind": KIND,
@@ -150,12 +164,12 @@ impl DeadRejects {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
                 store.identity()
             })
-            .map_err(say)?;
+            .map_err(not_started)?;
         let steps = parts.steps.iter().map(|step| (step.label.as_str(), &step.before));
         let ends = [("read", &parts.start), ("gate", &parts.flow), ("sink", &parts.flow)];
         let stages = steps.chain(ends).map(|(label, flow)| Stage::new(label, flow, manifest));
         Ok(DeadRejects {
-            letters: Letters::open(&place).map_err(say)?,
+            letters: Letters::open(&place).map_err(not_started)?,
             identity,
             place,
             pipeline: parts.id.clone(),
@@ -272,7 +286,10 @@ impl DeadRejects {
 
 impl Rejects for DeadRejects {
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
-        let failed = |e: LetterError| BatchRefused::Failed(e.to_string());
+        let failed = |e: LetterError| match e {
+            LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
+            _ => BatchRefused::Failed(e.to_string()),
+        };
         let now = now_ms();
         let rejects = batch.rejected.iter().chain(batch.failed);
         let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();
@@ -285,7 +302,7 @@ impl Rejects for DeadRejects {
                 .map_err(failed)?;
             return Err(BatchRefused::Incident(format!(
                 "incident {number}: {} of {} records failed with {} ({}). {} is suspended, and the batch was not committed. Fix the cause, then run `tidegate dlq incidents --close {number} --store {}`",
-                incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
+                incident.failed, incident.batch, incident.code, incident.message, self.pipeline, shell(&self.place.to_string())
             )));
         }
         self.letters.put(&letters).wait().map_err(failed)?;

@@ -19,6 +19,8 @@ use crate::step::Reject;
 pub enum BatchRefused {
     /// Its rejects could not be stored.
     Failed(String),
+    /// The store of the rejects is down: try again later.
+    Unavailable(String),
     /// It fails as a whole: an incident was opened, which suspends the pipeline.
     Incident(String),
 }

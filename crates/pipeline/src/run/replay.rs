@@ -86,7 +86,7 @@ impl ManifestReplay {
                     && run.has_committed()
                 {
                     return Err(
-                        "its last run did not finish; finish it with `tidegate run … --resume` first".into(),
+                        "its last run did not finish; run it with --resume first".into(),
                     );
                 }
                 let folders = Folders {
@@ -374,7 +374,7 @@ fn read(
             refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
         }
         Ok(_) => {
-            let what = "the payload is not a GeoJSON feature; edit it into one with `tidegate dlq edit`";
+            let what = "the payload is not a GeoJSON feature; a person must edit it into one (dlq edit)";
             refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
         }
         Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),

@@ -87,8 +87,9 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         return Err(CommandFailure(
             Exit::TryLater,
             format!(
-                "{pipeline} is suspended by incident {}; close it with `tidegate dlq incidents --close`",
-                open.incident
+                "{pipeline} is suspended by incident {}; fix the cause, then close it: {}",
+                open.incident,
+                desk.command(&format!("incidents --close {}", open.incident))
             ),
         ));
     }

@@ -57,7 +57,7 @@ function tell(l, c) {
     ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["record", l.record], ["failed in runs", l.times], ["first seen", l.first], ["last seen", l.last], ["failed replays", l.generation],
     ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
     if (v !== "" && v !== null && v !== undefined) dl.append(el("dt", k), el("dd", String(v)));
-  story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24)));
+  story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24) + l.store));
 }
 by.addEventListener("change", () => { off = new Set(); draw(); });
 text.addEventListener("input", place);

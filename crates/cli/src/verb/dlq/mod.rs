@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
+use tidegate_core::quote::shell;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
@@ -105,6 +106,8 @@ struct OpenLetterStore {
     place: LetterStoreLocation,
     store: LetterStore,
     keys: Keyring,
+    /// The file of the keys.
+    key_file: Option<PathBuf>,
     format: LetterFormat,
     /// The time of the command, in milliseconds since 1970.
     now_ms: i64,
@@ -135,7 +138,16 @@ impl OpenLetterStore {
                 counted(purged.purged, "letter", "letters")
             ));
         }
-        Ok(OpenLetterStore { place, store, keys, format: how.format, now_ms })
+        Ok(OpenLetterStore { place, store, keys, key_file: how.key.clone(), format: how.format, now_ms })
+    }
+
+    /// Another command on this store, to be pasted.
+    fn command(&self, what: &str) -> String {
+        let mut text = format!("tidegate dlq {what} --store {}", shell(&self.place.to_string()));
+        if let Some(path) = &self.key_file {
+            text.push_str(&format!(" --key {}", shell(&path.display().to_string())));
+        }
+        text
     }
 
     /// The letter with this id or id suffix.

@@ -225,6 +225,12 @@ impl LetterStore {
         &self.writer.who
     }
 
+    /// Its location.
+    #[must_use]
+    pub fn place(&self) -> &LetterStoreLocation {
+        &self.place
+    }
+
     /// Its SQL dialect.
     #[must_use]
     pub fn dialect(&self) -> SqlDialect {

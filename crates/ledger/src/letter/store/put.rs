@@ -5,6 +5,7 @@ use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
+use tidegate_core::letter::withhold::{withhold, withhold_query};
 use tidegate_core::letter::{LetterId, LetterState, fingerprint};
 
 /// The largest payload stored with its envelope, in bytes; a larger one becomes a blob.
@@ -127,6 +128,9 @@ impl Packed {
         if letter.retain_until_ms == 0 {
             letter = letter.retained_for(RETENTION_DAYS);
         }
+        if recipient.is_some() {
+            without_values(&mut letter);
+        }
         let payload = std::mem::take(&mut letter.payload);
         let (received, current, wrap, key_id) = match recipient {
             None => (payload.received, payload.current, None, None),
@@ -184,6 +188,17 @@ impl Packed {
             key_id,
             group,
         })
+    }
+}
+
+/// Leaves the values of the record out of the failure, which is not sealed.
+fn without_values(letter: &mut Letter) {
+    let f = &mut letter.failure;
+    f.message = withhold(&f.message);
+    f.causes.iter_mut().for_each(|cause| *cause = withhold(cause));
+    if let Some(http) = &mut f.http {
+        http.url = withhold_query(&http.url).to_owned();
+        http.body.clear();
     }
 }
 
