@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tidegate_ledger::letter::LetterError;
+use tidegate_pipeline::run::RunError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,18 @@ impl From<&LetterError> for Exit {
             | LetterError::Full(_)
             | LetterError::Fenced(_)
             | LetterError::Sealed(_) => Exit::Failure,
+        }
+    }
+}
+
+impl From<&RunError> for Exit {
+    fn from(error: &RunError) -> Exit {
+        match error {
+            RunError::Setup(_) => Exit::Usage,
+            RunError::Later(_) | RunError::SinkUnavailable(_) | RunError::Service { until: Some(_), .. } => {
+                Exit::TryLater
+            }
+            RunError::Service { until: None, .. } | RunError::Stopped | RunError::Broken(_) => Exit::Failure,
         }
     }
 }

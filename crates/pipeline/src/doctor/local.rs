@@ -144,8 +144,9 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
                 Diagnosis::fail("sink", what, next)
             }));
         }
-        Some(Err(what)) => {
-            found.push(Diagnosis::fail("pipeline", what, "fix this, then check with `tidegate plan`"));
+        Some(Err(why)) => {
+            let finding = Diagnosis::fail("pipeline", why.to_string(), "fix this, then check it once more");
+            found.push(if why.status() == RunStatus::Waiting { finding.theirs() } else { finding });
         }
     }
     if let Some(sink) = &form.sink {
@@ -244,10 +245,10 @@ fn last_run(manifest: &Manifest, state: &Path) -> Option<Diagnosis> {
             Err(what) => Diagnosis::fail(check, what, "remove the file to start a new run"),
             Ok(None | Some(RunStatus::Done)) => Diagnosis::ok(check, "finished, or no earlier run"),
             Ok(Some(RunStatus::Started | RunStatus::Running)) => {
-                Diagnosis::warn(check, "was killed", "continue it with `tidegate run --resume`")
+                Diagnosis::warn(check, "was killed", "continue it: run the manifest with --resume")
             }
             Ok(Some(_)) => {
-                Diagnosis::warn(check, "did not finish", "continue it with `tidegate run --resume`")
+                Diagnosis::warn(check, "did not finish", "continue it: run the manifest with --resume")
             }
         },
     })
@@ -263,6 +264,7 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
     let log = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let copy =
         manifest.pipeline.audit.copy.as_ref().map_or_else(|| dir.join(AUDIT_COPIES), |p| folder.join(p));
+    let verify = format!("tidegate audit verify --state {}", shell(&state.display().to_string()));
     let looked = || -> Result<Diagnosis, String> {
         let mut keys = Vec::new();
         if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
@@ -281,11 +283,13 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
             Err(what) => Diagnosis::fail(
                 check,
                 what.to_string(),
-                "investigate who changed it; `tidegate audit verify` shows details. To start a new audit, move the directory away",
+                format!(
+                    "investigate who changed it; `{verify}` shows details. To start a new audit, move the directory away"
+                ),
             ),
         })
     };
-    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, "check with `tidegate audit verify`")))
+    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, format!("check with `{verify}`"))))
 }
 
 #[cfg(not(feature = "postgres"))]
