@@ -84,7 +84,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     match written.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes())) {
         Ok(()) => {
-            out::say(&format!("wrote {}; next: tidegate plan {}", path.display(), shell(&path.display().to_string())));
+            out::say(&format!(
+                "wrote {}; next: tidegate plan {}",
+                path.display(),
+                shell(&path.display().to_string())
+            ));
             Ok(Exit::Done)
         }
         Err(e) => {

@@ -128,9 +128,10 @@ impl Both {
 fn generate(args: &Both) -> Result<String, LetterError> {
     let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     if store.setting("recipient")?.is_some() {
-        return Err(LetterError::Refused(
-            format!("the store already has a key; to replace it: {}", args.command("rotate")),
-        ));
+        return Err(LetterError::Refused(format!(
+            "the store already has a key; to replace it: {}",
+            args.command("rotate")
+        )));
     }
     let key = SecretKey::generate()?;
     add(&args.key, &key)?;

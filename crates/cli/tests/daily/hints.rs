@@ -82,7 +82,7 @@ fn a_suspended_pipeline_names_the_command_that_lets_it_run() {
 #[test]
 fn a_halted_run_names_the_command_that_continues_it() {
     let dir = addresses();
-    let gates = "  gates:\n    - check: not_null\n      field: extra\n      severity: halt\n";
+    let gates = "  gates:\n    - { check: not_null, fields: [extra], severity: halt }\n";
     let body = manifest("1").replace("  steps:\n    - coerce: { fields: { address: int } }\n", gates);
     dir.write("my run.yaml", &body);
     dir.write("in.csv", "id,address,extra\n1,Ring 1,\n2,Ring 2,x\n");
@@ -101,13 +101,30 @@ fn a_geocode_and_its_replay_name_whole_commands() {
     let down = Arc::new(AtomicBool::new(true));
     let told = Arc::clone(&down);
     let server = Canned::start(move |_| {
-        if told.load(Ordering::SeqCst) { json("429 Too Many Requests\r\nRetry-After: 9000", "{}") } else { json("200 OK", MATCH) }
+        if told.load(Ordering::SeqCst) {
+            json("429 Too Many Requests\r\nRetry-After: 9000", "{}")
+        } else {
+            json("200 OK", MATCH)
+        }
     });
     let dir = addresses();
     let url = server.url();
     let ran = run(
         &dir,
-        &["geocode", "in.csv", "--address", "address", "--url", &url, "-o", "the out.csv", "--state", "s t", "--deadline", "1s"],
+        &[
+            "geocode",
+            "in.csv",
+            "--address",
+            "address",
+            "--url",
+            &url,
+            "-o",
+            "the out.csv",
+            "--state",
+            "s t",
+            "--deadline",
+            "1s",
+        ],
     );
     assert_eq!(ran.code, 75, "{}", ran.stderr);
     let hint = only(&ran);
@@ -133,4 +150,22 @@ fn keys_and_replays_name_the_store_that_was_given() {
     assert_eq!(none.code, 2, "{}", none.stderr);
     let listed = paste(&dir, &only(&none));
     assert_eq!((listed.code, listed.stdout.trim()), (0, "[]"), "{}", listed.stderr);
+}
+
+#[test]
+fn what_a_provider_said_is_readable_and_cannot_command_the_terminal() {
+    let server = Canned::start(|_| {
+        json(
+            "403 Forbidden",
+            "{\"message\":\"key \\\"abc\\\" is \u{1b}[2Jexpired\",\"hint\":\"Schlüssel erneuern\"}",
+        )
+    });
+    let dir = addresses();
+    let rows: String = (1..=20).map(|n| format!("{n},Ring {n}\n")).collect();
+    dir.write("in.csv", &format!("id,address\n{rows}"));
+    let url = server.url();
+    let ran = run(&dir, &["geocode", "in.csv", "--address", "address", "--url", &url, "-o", "out.csv"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("and said “{\"message\":"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Schlüssel erneuern") && !ran.stderr.contains('\u{1b}'), "{}", ran.stderr);
 }

@@ -13,7 +13,8 @@ mod workdir;
 use running::Ran;
 use workdir::Workdir;
 
-const POLICY: &str = "  retry_policy: { max_attempts: 1, base_delay: 10ms, retryable_status_codes: [429, 503] }
+const POLICY: &str =
+    "  retry_policy: { max_attempts: 1, base_delay: 10ms, retryable_status_codes: [429, 503] }
   tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }
 ";
 

@@ -41,8 +41,11 @@ fn a_record_that_fails_every_night_is_one_letter_with_a_count() {
     }
     let letters = desk.letters();
     assert_eq!(times(&letters), [3, 3]);
-    let (first, last) = (letters[0]["first_seen"].as_str().unwrap(), letters[0]["last_seen"].as_str().unwrap());
-    assert!(first <= last && letters[0]["last_seen_ms"].as_i64() > letters[0]["failure"]["failed_ms"].as_i64());
+    let (first, last) =
+        (letters[0]["first_seen"].as_str().unwrap(), letters[0]["last_seen"].as_str().unwrap());
+    assert!(
+        first <= last && letters[0]["last_seen_ms"].as_i64() > letters[0]["failure"]["failed_ms"].as_i64()
+    );
     // The key of the record is what a person looks it up by.
     let table = desk.dlq(&["ls"]).stdout;
     let head: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();

@@ -23,7 +23,9 @@ pub enum LetterError {
 impl fmt::Display for LetterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LetterError::Store(what) | LetterError::Unreachable(what) => write!(f, "the dead letter store: {what}"),
+            LetterError::Store(what) | LetterError::Unreachable(what) => {
+                write!(f, "the dead letter store: {what}")
+            }
             LetterError::Full(what)
             | LetterError::Fenced(what)
             | LetterError::Refused(what)

@@ -53,7 +53,10 @@ impl Bench {
     pub(crate) fn execute(&self, sql: &str) {
         match &self.schema {
             None => {
-                rusqlite::Connection::open(self.dir().join("letters.db")).unwrap().execute_batch(sql).unwrap();
+                rusqlite::Connection::open(self.dir().join("letters.db"))
+                    .unwrap()
+                    .execute_batch(sql)
+                    .unwrap();
             }
             Some((server, schema)) => {
                 let mut client = postgres::Client::connect(server, postgres::NoTls).unwrap();

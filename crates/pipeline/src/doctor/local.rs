@@ -89,9 +89,11 @@ fn letter_store(place: &str) -> Diagnosis {
             ),
         ),
         (Ok(held), Ok(capacity)) => Diagnosis::ok(check, format!("{at} holds {held} of {capacity} letters")),
-        (Err(e), _) | (_, Err(e)) => {
-            Diagnosis::fail(check, format!("{at}: {e}"), format!("inspect the store: `tidegate dlq ls --store {}`", shell(&at.to_string())))
-        }
+        (Err(e), _) | (_, Err(e)) => Diagnosis::fail(
+            check,
+            format!("{at}: {e}"),
+            format!("inspect the store: `tidegate dlq ls --store {}`", shell(&at.to_string())),
+        ),
     }
 }
 

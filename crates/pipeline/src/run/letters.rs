@@ -18,8 +18,8 @@ use tidegate_core::quote::shell;
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
 use super::described::Described;
-use super::report::RunError;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::report::RunError;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
@@ -149,8 +149,7 @@ impl DeadRejects {
         if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
-            std::fs::create_dir_all(dir)
-                .map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
+            std::fs::create_dir_all(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
         let spec = json!({
             "kind": KIND,
@@ -302,7 +301,12 @@ impl Rejects for DeadRejects {
                 .map_err(failed)?;
             return Err(BatchRefused::Incident(format!(
                 "incident {number}: {} of {} records failed with {} ({}). {} is suspended, and the batch was not committed. Fix the cause, then run `tidegate dlq incidents --close {number} --store {}`",
-                incident.failed, incident.batch, incident.code, incident.message, self.pipeline, shell(&self.place.to_string())
+                incident.failed,
+                incident.batch,
+                incident.code,
+                incident.message,
+                self.pipeline,
+                shell(&self.place.to_string())
             )));
         }
         self.letters.put(&letters).wait().map_err(failed)?;

@@ -185,7 +185,8 @@ pub(super) fn ls(args: &Ls, desk: &mut OpenLetterStore) -> Done {
                 })
                 .collect();
             let head = [
-                "id", "times", "first", "last", "state", "code", "gen", "pipeline", "record", "place", "message",
+                "id", "times", "first", "last", "state", "code", "gen", "pipeline", "record", "place",
+                "message",
             ];
             out::data(&table(&head, &cells, &[1, 2, 3, 6]))?;
             let all = desk.store.count(&filter)?;

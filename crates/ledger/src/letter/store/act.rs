@@ -187,7 +187,8 @@ impl LetterStore {
             let Some(last) = rows.last() else { return Ok(done) };
             next.after = Some(last.seq);
             done.held += rows.iter().filter(|row| row.letter.hold.is_some()).count() as u64;
-            let rows: Vec<&StoredLetter> = rows.iter().filter(|row| Purged::may(&row.letter, archived_only)).collect();
+            let rows: Vec<&StoredLetter> =
+                rows.iter().filter(|row| Purged::may(&row.letter, archived_only)).collect();
             if !rows.is_empty() {
                 self.purge_rows(&rows, why, now_ms)?.into_iter().for_each(|state| done.add(state));
             }

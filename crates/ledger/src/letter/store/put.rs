@@ -162,8 +162,7 @@ impl Packed {
             normal,
         };
         let lineage = &letter.lineage;
-        let first_key =
-            if lineage.root_key.is_empty() { &letter.idempotency_key } else { &lineage.root_key };
+        let first_key = if lineage.root_key.is_empty() { &letter.idempotency_key } else { &lineage.root_key };
         let spatial = letter.spatial.as_ref();
         Ok(Packed {
             id,
@@ -256,12 +255,7 @@ fn count(db: &mut dyn Db, row: &Packed) -> Result<()> {
              last_ms = CASE WHEN last_ms < ?2 THEN ?2 ELSE last_ms END,
              retain_ms = CASE WHEN retain_ms < ?3 THEN ?3 ELSE retain_ms END
          WHERE once = ?4 AND state <= 6 AND ((?1 <> '' AND run <> ?1) OR (?1 = '' AND last_ms < ?2))",
-        &[
-            row.run.as_str().into(),
-            row.failed_ms.into(),
-            row.retain_ms.into(),
-            row.once.as_slice().into(),
-        ],
+        &[row.run.as_str().into(), row.failed_ms.into(), row.retain_ms.into(), row.once.as_slice().into()],
     )
     .map(|_| ())
 }

@@ -324,8 +324,7 @@ impl LetterStore {
 
     /// The number of letters that were new since then. A known one that failed once more is none.
     fn arrived_since(&mut self, then_ms: i64) -> Result<u64> {
-        let rows =
-            self.db.query("SELECT count(*) FROM letter WHERE failed_ms >= ?1", &[then_ms.into()])?;
+        let rows = self.db.query("SELECT count(*) FROM letter WHERE failed_ms >= ?1", &[then_ms.into()])?;
         Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
 
