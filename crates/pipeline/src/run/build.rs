@@ -326,7 +326,7 @@ fn open(
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
     let Some(name) = from.service.as_ref().filter(|_| paged) else {
-        return Ok(open_source(from, folder, fetched)?);
+        return open_source(from, folder, fetched);
     };
     let described = match begin {
         Start::Resumed(described) | Start::Changes(described) => *described,

@@ -95,11 +95,11 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     }
     let plans = match args.resume {
         Some(plan) => {
-            let desk_list = desk.command("replay --list");
+            let list = desk.command("replay --list");
             let found = desk
                 .store
                 .plan_get(plan)?
-                .ok_or_else(|| usage(format!("no replay {plan}; to list replays: {}", desk_list)))?;
+                .ok_or_else(|| usage(format!("no replay {plan}; to list replays: {list}")))?;
             if found.state != "running" {
                 return Err(usage(format!("replay {plan} is {}, not running", found.state)));
             }

@@ -113,7 +113,7 @@ fn failed(error: &postgres::Error) -> LetterError {
             let verdict = classify::sqlstate(db.code().code());
             verdict.code == tidegate_core::Code::DATABASE_UNAVAILABLE
         }
-        None => error.is_closed() || error.source().is_some_and(|cause| cause.is::<std::io::Error>()),
+        None => error.is_closed() || error.source().is_some_and(<dyn Error>::is::<std::io::Error>),
     };
     let what = said(error);
     if down { LetterError::Unreachable(what) } else { LetterError::Store(what) }
