@@ -107,9 +107,11 @@ mod tests {
         let refusals = RefusalCounter::new(false);
         let why = (0..10).find_map(|_| refusals.count(&denied)).unwrap();
         let text = refused(&why, "geo.example", "bad key", &SettingsOf::Options);
-        assert!(text.starts_with(
-            "geo.example rejected 10 calls in a row with 401 UNAUTHORIZED and said \"bad key\""
-        ));
+        assert!(
+            text.starts_with(
+                "geo.example rejected 10 calls in a row with 401 UNAUTHORIZED and said “bad key”"
+            )
+        );
         assert!(text.contains("--key") && text.contains("--keep-going"));
         assert!(refused(&why, "h", "", &SettingsOf::Service("g")).contains("services.g.key"));
         assert!(refusals.is_open());
