@@ -17,6 +17,11 @@ fn stores_of_version_2_count_from_now_on() {
         let ids = letters.put(&[crate::bench::letter(1), crate::bench::letter(2)]).wait().unwrap();
         letters.close();
         bench.execute(VERSION_2);
+        // Letter 1 is of a failed replay, which had a key of its own.
+        bench.execute("UPDATE letter SET generation = 1, once = id WHERE seq = 1");
+        bench.execute(
+            "UPDATE body SET envelope = replace(envelope, '\"generation\":0', '\"generation\":1') WHERE seq = 1",
+        );
         let mut store = bench.store();
         let page = LetterPage { limit: 9, newest_first: false, payload: false };
         let seen = |store: &mut LetterStore| -> Vec<(u64, i64)> {
@@ -32,6 +37,12 @@ fn stores_of_version_2_count_from_now_on() {
         }
         letters.close();
         assert_eq!(seen(&mut store), [(1, 1000), (2, 9000)]);
+        let letters = bench.letters();
+        let mut first = crate::bench::letter(1);
+        (first.failure.failed_ms, first.run) = (T0 + 9500, "3".into());
+        assert_eq!(letters.put(&[first]).wait().unwrap(), [Put::Known]);
+        letters.close();
+        assert_eq!(seen(&mut store), [(2, 9500), (2, 9000)]);
         assert_eq!(store.stats(&LetterFilter::default(), By::Pipeline, T0).unwrap()[0].count, 1);
         assert!(bench.store().audit_verify().is_ok());
     }

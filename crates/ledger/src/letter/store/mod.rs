@@ -191,6 +191,7 @@ impl LetterStore {
             writer: audit::writer(place)?,
         };
         store.sign_what_was_not()?;
+        store.rekey()?;
         Ok(store)
     }
 

@@ -202,6 +202,28 @@ fn without_values(letter: &mut Letter) {
 }
 
 impl LetterStore {
+    /// Gives, once, the open letters of failed replays in a store of version 2 the key of their
+    /// record, unless another open letter has it: in version 2 each generation had its own.
+    pub(super) fn rekey(&mut self) -> Result<()> {
+        if self.setting("once")?.is_none() {
+            return Ok(());
+        }
+        self.tx(|db, _| {
+            let open = "SELECT l.seq, b.envelope FROM letter l JOIN body b ON b.seq = l.seq
+                        WHERE l.generation > 0 AND l.state <= 6 ORDER BY l.seq";
+            for row in db.query(open, &[])? {
+                let letter: Letter = serde_json::from_str(&row.text(1)).map_err(broken)?;
+                let key = once(&letter.pipeline, &letter.stage, &letter.lineage.root_key);
+                db.exec(
+                    "UPDATE letter SET once = ?1 WHERE seq = ?2 AND NOT EXISTS
+                         (SELECT 1 FROM letter o WHERE o.once = ?1 AND o.state <= 6)",
+                    &[key.as_slice().into(), row.int(0).into()],
+                )?;
+            }
+            db.exec("DELETE FROM meta WHERE name = 'once'", &[]).map(|_| ())
+        })
+    }
+
     /// Stores letters, all or none, with one audit entry.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);

@@ -82,6 +82,7 @@ ALTER TABLE letter ADD COLUMN run TEXT NOT NULL DEFAULT '';
 UPDATE letter SET last_ms = failed_ms;
 DROP INDEX IF EXISTS letter_group;
 CREATE INDEX letter_seen ON letter (grp, state, last_ms, first_ms);
+INSERT INTO meta VALUES ('once', 'by generation') ON CONFLICT DO NOTHING;
 UPDATE meta SET value = '3' WHERE name = 'version';
 ";
 
