@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tidegate_client::lane::Clock;
 use tidegate_client::lock::lock;
 use tidegate_core::Wall;
+use tidegate_core::quote::shell;
+use tidegate_core::refusal;
 use tidegate_pipeline::manifest::{Manifest, SourceSpec, human};
 use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, RunError, RunOptions, RunReport, RunWatch, letters, run as go};
@@ -111,15 +113,9 @@ impl Execution<'_> {
             }
             out::say(&format!("  received and committed data is kept; to continue: {}", self.resume));
         }
-        let (mut code, mut not_before) = (None, None);
-        let exit = match error {
-            RunError::Setup(_) => Exit::Usage,
-            RunError::Later(_) | RunError::SinkUnavailable(_) => Exit::TryLater,
-            RunError::Service { code: why, until, .. } => {
-                (code, not_before) = (Some(why.as_str()), until.map(Wall::millis));
-                if until.is_some() { Exit::TryLater } else { Exit::Failure }
-            }
-            RunError::Stopped | RunError::Broken(_) => Exit::Failure,
+        let (code, not_before) = match error {
+            RunError::Service { code, until, .. } => (Some(code.as_str()), until.map(Wall::millis)),
+            _ => (None, None),
         };
         if self.format == OutputFormat::Json {
             let mut value = json!({
@@ -133,7 +129,7 @@ impl Execution<'_> {
             add_counters(&mut value, &watch.telemetry);
             out::data(&format!("{value:#}\n"))?;
         }
-        Ok(exit)
+        Ok(Exit::from(error))
     }
 
     /// How long the run may wait, if it ended because a service asked for more.
@@ -212,6 +208,7 @@ impl Execution<'_> {
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(match &report.end {
+            End::Done if report.counts.unsuccessful() > 0 && nobody_answered(telemetry) => Exit::TryLater,
             End::Done if report.counts.unsuccessful() > 0 => Exit::DeadLetters,
             End::Done => Exit::Done,
             End::Halted(_) => Exit::Halted,
@@ -301,6 +298,9 @@ impl Execution<'_> {
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}, {}", report.sink, report.crs));
         }
+        if report.end == End::Done && counts.unsuccessful() > 0 && nobody_answered(telemetry) {
+            add("  the service refused every connection: it is down. Start this command again later".into());
+        }
         if counts.unsuccessful() > 0 {
             let letters = !report.rejects.ends_with(".ndjson");
             if counts.dead() > 0 || letters {
@@ -308,7 +308,7 @@ impl Execution<'_> {
                 add(format!("  {what} are in {}", report.rejects));
             }
             if letters {
-                add(format!("  tidegate dlq stats --store {}", report.rejects));
+                add(format!("  tidegate dlq stats --store {}", shell(&report.rejects)));
             }
         }
         for operation in &report.operations {
@@ -336,6 +336,13 @@ impl Execution<'_> {
         }
         text
     }
+}
+
+/// Whether the services that were called are down: see [`refusal::nobody_answered`].
+fn nobody_answered(telemetry: &Telemetry) -> bool {
+    let statuses = telemetry.summary().statuses;
+    let responses = statuses.iter().filter(|(status, _)| *status != "none").map(|(_, n)| n).sum();
+    refusal::nobody_answered(responses, telemetry.groups().iter().map(|group| group.code.as_str()))
 }
 
 /// Reports that the options are invalid; nothing was started.

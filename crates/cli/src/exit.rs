@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tidegate_ledger::letter::LetterError;
+use tidegate_pipeline::run::RunError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,31 @@ impl Exit {
     }
 }
 
+impl From<&LetterError> for Exit {
+    fn from(error: &LetterError) -> Exit {
+        match error {
+            LetterError::Refused(_) => Exit::Usage,
+            LetterError::Unreachable(_) => Exit::TryLater,
+            LetterError::Store(_)
+            | LetterError::Full(_)
+            | LetterError::Fenced(_)
+            | LetterError::Sealed(_) => Exit::Failure,
+        }
+    }
+}
+
+impl From<&RunError> for Exit {
+    fn from(error: &RunError) -> Exit {
+        match error {
+            RunError::Setup(_) => Exit::Usage,
+            RunError::Later(_) | RunError::SinkUnavailable(_) | RunError::Service { until: Some(_), .. } => {
+                Exit::TryLater
+            }
+            RunError::Service { until: None, .. } | RunError::Stopped | RunError::Broken(_) => Exit::Failure,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
@@ -55,8 +81,7 @@ pub(crate) fn failure(why: impl ToString) -> CommandFailure {
 
 impl From<LetterError> for CommandFailure {
     fn from(error: LetterError) -> CommandFailure {
-        let exit = if matches!(error, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure };
-        CommandFailure(exit, error.to_string())
+        CommandFailure(Exit::from(&error), error.to_string())
     }
 }
 

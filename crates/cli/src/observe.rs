@@ -199,8 +199,11 @@ impl WatchState {
         let sample = sample(&self.telemetry, self.began);
         self.timeline.take(sample);
         let took = self.began.elapsed();
-        if let Some(place) = &self.letters {
-            letters(place, &self.telemetry);
+        if let Some(place) = self.letters.clone() {
+            let telemetry = Arc::clone(&self.telemetry);
+            // The client of PostgreSQL blocks, which it may not do on this thread. If the reading
+            // fails, the last one counts.
+            let _ = tokio::task::spawn_blocking(move || letters(&place, &telemetry)).await;
         }
         self.judge(&mut acting);
         tasks.abort_all();

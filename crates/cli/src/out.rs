@@ -2,11 +2,25 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use tidegate_core::quote::shell;
+
 /// The output format of a command.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
     Table,
     Json,
+}
+
+/// This command line with `--resume`, to be pasted. Secrets are masked; those come from the
+/// environment or a file and are not on it.
+pub(crate) fn resume_command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut words: Vec<String> = words.collect();
+    if !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".into());
+    }
+    let words: Vec<_> = words.iter().map(|word| shell(word)).collect();
+    tidegate_client::secret::mask(&format!("tidegate {}", words.join(" "))).into_owned()
 }
 
 /// Writes data completely or returns an error. A closed pipe is an error of kind `BrokenPipe`, on

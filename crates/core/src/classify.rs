@@ -102,7 +102,7 @@ impl Classifier {
             Signal::Http { status, finding: Some(found) } => self.found(found, Some(status), hints, now),
             Signal::Http { status, finding: None } => self.status(status, hints, now),
             Signal::Network(failure) => self.network(failure, now),
-            Signal::Sql(state) => sql(state),
+            Signal::Sql(state) => sqlstate(state),
             Signal::Task(found) => self.found(found, None, hints, now),
         }
     }
@@ -190,7 +190,8 @@ pub const fn code_of(status: u16) -> Code {
 }
 
 /// The verdict for a SQLSTATE: by its class, with exceptions for single states.
-fn sql(state: &str) -> Verdict {
+#[must_use]
+pub fn sqlstate(state: &str) -> Verdict {
     let healing = VerdictKind::Transient { until: None };
     let class = state.get(..2).unwrap_or("");
     let (kind, code) = match (class, state) {

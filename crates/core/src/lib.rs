@@ -27,6 +27,7 @@ pub mod lane;
 pub mod letter;
 pub mod limit;
 pub mod patience;
+pub mod quote;
 pub mod refusal;
 pub mod retry;
 pub mod signal;

@@ -149,6 +149,16 @@ impl RefusalLimit {
     }
 }
 
+/// Whether a run met nobody: no call got a response, and every record that failed did so because
+/// the connection was refused. Then the other side is down, and it is not the fault of the records.
+#[must_use]
+pub fn nobody_answered<'a>(responses: u64, failures: impl IntoIterator<Item = &'a str>) -> bool {
+    let mut failures = failures.into_iter().peekable();
+    responses == 0
+        && failures.peek().is_some()
+        && failures.all(|code| code == Code::CONNECTION_REFUSED.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,5 +275,12 @@ mod tests {
     fn keep_going_never_stops() {
         let mut limit = RefusalLimit::off();
         assert!((0..99).all(|_| limit.count(&DENIED).is_none()));
+    }
+
+    #[test]
+    fn a_service_that_refuses_every_connection_is_down() {
+        assert!(nobody_answered(0, ["CONNECTION_REFUSED"]));
+        assert!(!nobody_answered(0, []) && !nobody_answered(1, ["CONNECTION_REFUSED"]));
+        assert!(!nobody_answered(0, ["CONNECTION_REFUSED", "INVALID_GEOMETRY"]));
     }
 }

@@ -188,7 +188,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         format: args.format,
         verb: "geocode",
         subject: String::new(),
-        resume: "run the same command with --resume".into(),
+        resume: out::resume_command(),
     }
     .run()
 }

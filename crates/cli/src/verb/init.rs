@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
+use tidegate_core::quote::shell;
 use tidegate_geo::format::Format;
 use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::validity::Checker;
@@ -83,7 +84,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     match written.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes())) {
         Ok(()) => {
-            out::say(&format!("wrote {}; next: tidegate plan {}", path.display(), path.display()));
+            out::say(&format!(
+                "wrote {}; next: tidegate plan {}",
+                path.display(),
+                shell(&path.display().to_string())
+            ));
             Ok(Exit::Done)
         }
         Err(e) => {

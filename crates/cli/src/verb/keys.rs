@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_core::quote::shell;
 use tidegate_ledger::audit::Signer;
 use tidegate_ledger::letter::seal::{Keyring, Recipient, RewrappedKey, SecretKey};
 use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         }
         Err(why) => {
             out::say(&format!("tidegate keys: {why}"));
-            Ok(if matches!(why, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure })
+            Ok(Exit::from(&why))
         }
     }
 }
@@ -116,12 +117,21 @@ fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
     file.sync_all().map_err(at)
 }
 
+impl Both {
+    /// A command on the same store and file, to be pasted.
+    fn command(&self, verb: &str) -> String {
+        let (key, store) = (self.key.display().to_string(), LetterStoreLocation::from(self.store.as_str()));
+        format!("tidegate keys {verb} --key {} --store {}", shell(&key), shell(&store.to_string()))
+    }
+}
+
 fn generate(args: &Both) -> Result<String, LetterError> {
     let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     if store.setting("recipient")?.is_some() {
-        return Err(LetterError::Refused(
-            "the store already has a key; use `tidegate keys rotate` to replace it".into(),
-        ));
+        return Err(LetterError::Refused(format!(
+            "the store already has a key; to replace it: {}",
+            args.command("rotate")
+        )));
     }
     let key = SecretKey::generate()?;
     add(&args.key, &key)?;
@@ -140,7 +150,7 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
     let mut keys = read(&args.key)?;
     let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
     let now = now.ok_or_else(|| {
-        LetterError::Refused("the store has no key; create one with `tidegate keys generate`".into())
+        LetterError::Refused(format!("the store has no key; to create one: {}", args.command("generate")))
     })?;
     // After an interrupted rotation some letters still have other keys: finish it with the same
     // key.

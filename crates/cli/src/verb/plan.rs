@@ -143,11 +143,15 @@ pub(crate) fn print_plan(
                     out::data(&format!("{value:#}\n"))?;
                 }
             }
-            Ok(if plan.sink_problems.is_empty() { Exit::Done } else { Exit::Usage })
+            Ok(match (plan.sink_problems.is_empty(), plan.sink_down) {
+                (false, _) => Exit::Usage,
+                (true, true) => Exit::TryLater,
+                (true, false) => Exit::Done,
+            })
         }
         Err(what) => {
             out::say(&format!("tidegate: {}: {what}", file.display()));
-            Ok(Exit::Usage)
+            Ok(Exit::from(&what))
         }
     }
 }

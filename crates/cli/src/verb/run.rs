@@ -9,7 +9,7 @@ use super::plan;
 use crate::execute::Execution;
 use crate::exit::Exit;
 use crate::observe;
-use crate::out::OutputFormat;
+use crate::out::{self, OutputFormat};
 
 /// Run a pipeline
 ///
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         format: args.format,
         verb: "run",
         subject: args.file.display().to_string(),
-        resume: format!("tidegate run {} --resume", args.file.display()),
+        resume: out::resume_command(),
     }
     .run()
 }

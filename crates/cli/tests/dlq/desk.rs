@@ -36,6 +36,11 @@ impl Desk {
         Desk { dir: Workdir::new(), store: "letters.db".into() }
     }
 
+    /// With its store at this path.
+    pub(crate) fn at(store: &str) -> Desk {
+        Desk { store: store.into(), ..Desk::new() }
+    }
+
     /// With the letters of [`PARCELS`].
     pub(crate) fn parcels() -> Desk {
         let desk = Desk::new();
@@ -68,7 +73,7 @@ impl Desk {
 
     /// All letters, the oldest first.
     pub(crate) fn letters(&self) -> Vec<Value> {
-        let ran = self.dlq(&["ls", "--oldest", "-n", "100000", "--format", "json"]);
+        let ran = self.dlq(&["ls", "--closed", "--oldest", "-n", "100000", "--format", "json"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.json().as_array().unwrap().clone()
     }

@@ -61,6 +61,9 @@ fn failed_rows_are_letters_and_a_replay_puts_them_into_their_rows() {
     assert_eq!(first["failure"]["http"]["status"], 422);
     assert_eq!(geocode(&desk, &server.url(), &[]).code, 4);
     assert_eq!(desk.letters().len(), 4, "the same failure of the same row is one letter");
+    let first = &desk.letters()[0];
+    assert_eq!((&first["times"], &first["address"]), (&2.into(), &"bad street 5".into()));
+    assert!(desk.dlq(&["ls"]).stdout.contains("bad street 5"));
 
     let sent = server.seen().len();
     let dead = desk.dlq(&["replay", "--code", "UNPROCESSABLE", "--format", "json"]);

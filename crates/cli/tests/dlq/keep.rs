@@ -1,6 +1,8 @@
 //! Archive, purge, hold, retention.
 
-use crate::desk::Desk;
+use std::io::{Read, Write};
+
+use crate::desk::{Desk, end};
 use tidegate_ledger::letter::{DAY_MS, LetterStoreLocation, Letters, now_ms};
 
 #[test]
@@ -23,12 +25,12 @@ fn an_archive_is_verified_before_anything_is_purged() {
     assert_eq!((&dry["purged"], desk.letters().len()), (&5.into(), 5));
     let id = desk.id("UNCLOSED_RING");
     assert_eq!(desk.dlq(&["hold", "--id", &id, "--why", "case 12"]).code, 0);
-    let purged = desk.dlq(&["purge", "--archived", "--all", "--format", "json"]).json();
+    let purged = desk.dlq(&["purge", "--archived", "--all", "--yes", "--format", "json"]).json();
     assert_eq!((&purged["purged"], &purged["held"]), (&4.into(), &1.into()));
     let left = desk.letters();
     assert_eq!((left.len(), &left[0]["hold"]), (1, &"case 12".into()));
     assert_eq!(desk.dlq(&["release", "--all"]).code, 0);
-    assert_eq!(desk.dlq(&["purge", "--all", "--format", "json"]).json()["purged"], 1);
+    assert_eq!(desk.dlq(&["purge", "--all", "-y", "--format", "json"]).json()["purged"], 1);
     let gone = desk.dlq(&["show", &id]);
     assert!(gone.code == 2 && gone.stderr.contains("was purged"), "{}", gone.stderr);
     assert_eq!(desk.audited(), 1 + 1 + 1 + 4 + 1 + 1, "capture, archive, hold, four purges, release, purge");
@@ -63,4 +65,57 @@ fn every_command_lets_the_retention_run() {
     let ran = desk.dlq(&["ls", "--format", "json"]);
     assert!(ran.stderr.contains("purged 1 letter past the retention period"), "{}", ran.stderr);
     assert_eq!(ran.json().as_array().unwrap().len(), 5 + 2, "59 days and the one that is held stay");
+}
+
+#[test]
+fn open_letters_are_purged_only_when_a_person_says_so() {
+    let desk = Desk::parcels();
+    assert_eq!(desk.dlq(&["dismiss", "--code", "OUT_OF_BOUNDS", "--why", "test data"]).code, 0);
+    let refused = desk.dlq(&["purge", "--all"]);
+    assert_eq!((refused.code, desk.letters().len()), (2, 5), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("4 letters are open") && refused.stderr.contains("pass --yes"),
+        "{}",
+        refused.stderr
+    );
+    let closed = desk.dlq(&["purge", "--state", "dismissed"]);
+    assert_eq!(closed.code, 0, "{}", closed.stderr);
+    assert!(closed.stderr.contains("purged 1 letter (1 dismissed); 0 on hold kept"), "{}", closed.stderr);
+    // On a terminal it asks: anything but yes leaves everything as it is.
+    let (no, asked) = at_terminal(&desk, &["purge", "--all"], "n\n");
+    assert_eq!((no, desk.letters().len()), (1, 4), "{asked}");
+    assert!(asked.contains("Purge 4 letters (4 captured) for good? [y/N]"), "{asked}");
+    let (yes, told) = at_terminal(&desk, &["purge", "--code", "UNCLOSED_RING"], "y\n");
+    assert_eq!((yes, desk.letters().len()), (0, 3), "{told}");
+    assert!(told.contains("purged 1 letter (1 captured)"), "{told}");
+    let json = desk.dlq(&["purge", "--all", "--yes", "--format", "json"]).json();
+    assert_eq!((&json["purged"], &json["states"]["captured"]), (&3.into(), &3.into()), "{json}");
+}
+
+/// Runs a command with a terminal on standard input and error, on which this is typed.
+fn at_terminal(desk: &Desk, args: &[&str], typed: &str) -> (i32, String) {
+    let pty = nix::pty::openpty(None, None).unwrap();
+    let slave = |fd: &std::os::fd::OwnedFd| std::process::Stdio::from(fd.try_clone().unwrap());
+    let mut command = desk.command(&[&["dlq", "--store", "letters.db"], args].concat());
+    let mut child = command.stdin(slave(&pty.slave)).stderr(slave(&pty.slave)).spawn().unwrap();
+    drop((command, pty.slave));
+    let mut master = std::fs::File::from(pty.master);
+    master.write_all(typed.as_bytes()).unwrap();
+    let mut told = Vec::new();
+    // The terminal ends with an error when nobody has it open any more.
+    let _ = master.read_to_end(&mut told);
+    (child.wait().unwrap().code().unwrap_or(-1), String::from_utf8_lossy(&told).into_owned())
+}
+
+#[test]
+fn the_audit_names_the_number_of_a_user_without_a_name() {
+    let desk = Desk::parcels();
+    let mut command = desk.command(&["dlq", "--store", "letters.db", "hold", "--all", "--why", "case 12"]);
+    for name in ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"] {
+        command.env_remove(name);
+    }
+    assert_eq!(end(command.spawn().unwrap()).code, 0);
+    let audit = desk.dlq(&["audit", "--format", "json"]).json();
+    let held = audit.as_array().unwrap().iter().find(|e| e["act"] == "hold").unwrap();
+    assert_eq!(held["who"], format!("uid {}", nix::unistd::getuid()));
 }

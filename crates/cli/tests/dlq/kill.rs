@@ -104,7 +104,7 @@ fn at_every_step() {
 
     torture(&["archive", "--all", "--to", "cold"], &[0]);
     assert!(desk.letters().iter().all(|l| l["archive"].is_string()));
-    torture(&["purge", "--archived", "--all"], &[0]);
+    torture(&["purge", "--archived", "--all", "--yes"], &[0]);
     assert!(desk.letters().is_empty());
     let db = rusqlite::Connection::open(desk.path("letters.db")).unwrap();
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();

@@ -9,6 +9,7 @@ mod geocode;
 mod keep;
 mod kill;
 mod mend;
+mod nightly;
 #[path = "../common/running.rs"]
 mod running;
 mod seal;

@@ -1,5 +1,6 @@
 //! Payloads that only the holder of a key can read.
 
+use crate::canned::{Canned, json};
 use crate::desk::{Desk, PARCELS};
 
 fn sealed() -> Desk {
@@ -67,4 +68,41 @@ fn a_rotation_rewraps_and_leaves_the_old_key_out() {
         "{}",
         swapped.stderr
     );
+}
+
+#[test]
+fn the_messages_of_sealed_letters_quote_no_value() {
+    let server = Canned::start(|head| {
+        let street = head.lines().next().unwrap_or_default().to_owned();
+        json("422 Unprocessable Content", &format!("{{\"error\":\"cannot find {street}\"}}"))
+    });
+    for sealed in [true, false] {
+        let desk = Desk::new();
+        desk.write("in.csv", "id,address\n1,Hauptplatz 4711\n2,Neugasse 12\n");
+        if sealed {
+            let made = desk.run(&["keys", "generate", "--key", "a.key", "--store", "letters.db"]);
+            assert_eq!(made.code, 0, "{}", made.stderr);
+        }
+        let args = ["geocode", "in.csv", "--address", "address", "--url", &server.url(), "-o", "out.csv"];
+        let ran = desk.run(&[&args[..], &["--dead-letters", "letters.db"]].concat());
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
+        let listed = desk.dlq(&["ls", "--format", "json"]).stdout;
+        let table = desk.dlq(&["ls"]).stdout;
+        let shown = desk.dlq(&["show", &desk.id("UNPROCESSABLE")]).stdout;
+        let exported = desk.dlq(&["export", "-o", "dead.csv"]);
+        assert_eq!(exported.code, 0, "{}", exported.stderr);
+        for text in [listed, table, shown, desk.read("dead.csv")] {
+            assert_eq!(text.contains("Hauptplatz"), !sealed, "sealed: {sealed}: {text}");
+        }
+        for name in ["letters.db", "letters.db-wal"] {
+            let bytes = std::fs::read(desk.path(name)).unwrap_or_default();
+            let found = bytes.windows(10).any(|w| w == b"Hauptplatz");
+            assert!(!sealed || !found, "{name} holds a value in clear");
+        }
+        let letters = desk.letters();
+        let message = letters[0]["failure"]["message"].as_str().unwrap();
+        assert_eq!(message.contains("the service said <s>"), sealed, "{message}");
+        // What a service said is readable, without the escapes of a program.
+        assert_eq!(message.contains("said “cannot find GET /geocode?q=Hauptplatz"), !sealed, "{message}");
+    }
 }

@@ -75,7 +75,7 @@ fn nobody_is_at_home() {
     let bench = Bench::of_rows(1);
     let (_held, closed) = crate::canned::closed();
     let ran = bench.geocode(&format!("http://{closed}"), &["--attempts", "2"]);
-    assert_eq!((ran.code, ran.ends()), (4, [0, 0, 1]), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.ends()), (75, [0, 0, 1]), "{}", ran.stderr);
     assert_eq!(bench.column("error_code"), ["CONNECTION_REFUSED"]);
     assert_eq!(ran.json()["statuses"]["none"], 2);
 }

@@ -61,7 +61,7 @@ fn an_address_inside_must_have_been_meant() {
     let bench = Bench::of_rows(1);
     let (_held, closed) = crate::canned::closed();
     let ran = bench.geocode(&format!("http://{closed}/"), &["--attempts", "1"]);
-    assert_eq!((ran.code, bench.column("error_code")), (4, vec!["CONNECTION_REFUSED".into()]));
+    assert_eq!((ran.code, bench.column("error_code")), (75, vec!["CONNECTION_REFUSED".into()]));
 }
 
 #[test]

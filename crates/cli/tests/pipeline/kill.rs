@@ -224,7 +224,7 @@ fn a_polite_kill_drains_and_can_be_resumed() {
     let ran = Ran::from(child.wait_with_output().unwrap());
     if ran.code == 1 {
         assert_eq!(ran.json()["status"], "stopped");
-        assert!(ran.stderr.contains("run m.yaml --resume"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("tidegate run m.yaml --format json --resume"), "{}", ran.stderr);
         assert_eq!(bench.run(&["--resume"]).code, 0);
     }
     assert_eq!(

@@ -118,7 +118,7 @@ fn an_http_step_takes_the_word_of_its_profile_for_an_error_in_a_200() {
     assert_eq!((&result["written"], &result["no_match"]), (&json!(4), &json!(0)));
     assert_eq!(server.seen().len(), 5, "a refusal is not asked again");
     let reject = bench.read(".tidegate/test/rejects.ndjson");
-    assert!(reject.contains(r#"the service said \"Token Required\""#), "{reject}");
+    assert!(reject.contains("the service said “Token Required”"), "{reject}");
 }
 
 #[test]

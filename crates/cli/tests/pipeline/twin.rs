@@ -70,7 +70,7 @@ fn prepared(sink: &str) -> Bench {
 }
 
 fn resolved(bench: &Bench) {
-    let ls = bench.tidegate(&["dlq", "ls", "--format", "ndjson"]);
+    let ls = bench.tidegate(&["dlq", "ls", "--closed", "--format", "ndjson"]);
     let letters: Vec<Value> = ls.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let states: Vec<&Value> = letters.iter().map(|letter| &letter["state"]).collect();
     assert_eq!(states, [&json!("resolved")], "{}", ls.stdout);

@@ -7,6 +7,7 @@ use crate::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::Verdict;
+use tidegate_core::quote;
 use tidegate_core::refusal::{RefusalClass, RefusalLimit, RepeatedRefusal};
 
 /// The counter of identical refusals of one service, shared by its calls.
@@ -65,7 +66,7 @@ pub fn refused(why: &RepeatedRefusal, host: &str, said: &str, settings: &Setting
         Some(status) => format!("{status} {}", why.code),
         None => why.code.to_string(),
     };
-    let said = if said.is_empty() { String::new() } else { format!(" and said {said:?}") };
+    let said = if said.is_empty() { String::new() } else { format!(" and said {}", quote::said(said)) };
     format!(
         "{host} rejected {} calls in a row with {with}{said}, and accepted none. {}; \
          use --keep-going to continue anyway",
@@ -106,9 +107,11 @@ mod tests {
         let refusals = RefusalCounter::new(false);
         let why = (0..10).find_map(|_| refusals.count(&denied)).unwrap();
         let text = refused(&why, "geo.example", "bad key", &SettingsOf::Options);
-        assert!(text.starts_with(
-            "geo.example rejected 10 calls in a row with 401 UNAUTHORIZED and said \"bad key\""
-        ));
+        assert!(
+            text.starts_with(
+                "geo.example rejected 10 calls in a row with 401 UNAUTHORIZED and said “bad key”"
+            )
+        );
         assert!(text.contains("--key") && text.contains("--keep-going"));
         assert!(refused(&why, "h", "", &SettingsOf::Service("g")).contains("services.g.key"));
         assert!(refusals.is_open());

@@ -4,7 +4,7 @@
 //! replay it. The store, the remedies and the replay are in other crates. This module decides the
 //! class of a failure ([`class`]), which letters form a group ([`fingerprint`]), when a batch is an
 //! incident ([`incident`]), which state transitions are allowed ([`state`]), the key of a replay
-//! ([`lineage`]), and the id of a letter ([`id`]).
+//! ([`lineage`]), what the message of a sealed letter leaves out ([`withhold`]), and the id of a letter ([`id`]).
 
 pub mod class;
 pub mod fingerprint;
@@ -12,6 +12,7 @@ pub mod id;
 pub mod incident;
 pub mod lineage;
 pub mod state;
+pub mod withhold;
 
 pub use class::FailureClass;
 pub use fingerprint::Fingerprint;

@@ -80,13 +80,24 @@ impl AuditWriter {
     }
 }
 
-/// The user who acts: the account name from the environment, or `unknown`.
+/// The user who acts: the account name from the environment, or the number of the user, such as
+/// `uid 1000`, where a service or a container has no name for it.
 #[must_use]
 pub fn user() -> String {
     ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
-        .unwrap_or_else(|| "unknown".into())
+        .unwrap_or_else(number)
+}
+
+#[cfg(unix)]
+fn number() -> String {
+    format!("uid {}", nix::unistd::getuid())
+}
+
+#[cfg(not(unix))]
+fn number() -> String {
+    "unknown".into()
 }
 
 /// The number and hash of the last entry in the database.

@@ -53,6 +53,13 @@ pub struct Letter {
     /// The changes to its payload since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedied>,
+    /// The id of the run that gave up; a letter is counted once per run. Empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub run: String,
+    /// In how many runs the record failed like this while the letter was open. Counted by the store.
+    pub times: u64,
+    /// Time of the last of these failures, in milliseconds since 1970. Set by the store.
+    pub last_seen_ms: i64,
     /// Its state in the life cycle of a letter.
     #[serde(with = "text")]
     pub state: LetterState,

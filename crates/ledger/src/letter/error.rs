@@ -7,6 +7,9 @@ use std::fmt;
 pub enum LetterError {
     /// The store cannot be used: nothing more may be acknowledged.
     Store(String),
+    /// The server of the store is down or refuses connections: try again later. Nothing more may be
+    /// acknowledged.
+    Unreachable(String),
     /// The store is full: nothing more may be acknowledged.
     Full(String),
     /// The letter is gone, or somebody else has leased it since.
@@ -20,7 +23,9 @@ pub enum LetterError {
 impl fmt::Display for LetterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LetterError::Store(what) => write!(f, "the dead letter store: {what}"),
+            LetterError::Store(what) | LetterError::Unreachable(what) => {
+                write!(f, "the dead letter store: {what}")
+            }
             LetterError::Full(what)
             | LetterError::Fenced(what)
             | LetterError::Refused(what)

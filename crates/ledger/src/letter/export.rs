@@ -32,7 +32,7 @@ pub struct Exported {
 }
 
 const LAYERS: [&str; 4] = ["valid", "invalid", "defects", "nowhere"];
-const FIELDS: [(&str, Kind); 18] = [
+const FIELDS: [(&str, Kind); 20] = [
     ("layer", Kind::Text),
     ("id", Kind::Text),
     ("state", Kind::Text),
@@ -47,6 +47,8 @@ const FIELDS: [(&str, Kind); 18] = [
     ("attempts", Kind::Int),
     ("first_failed", Kind::Text),
     ("failed", Kind::Text),
+    ("times", Kind::Int),
+    ("last_seen", Kind::Text),
     ("crs", Kind::Text),
     ("reason", Kind::Text),
     ("source", Kind::Text),
@@ -92,8 +94,9 @@ fn push(batch: &mut Batch, letter: &Letter, layer: &str, wkb: Option<&[u8]>) -> 
         letter.fingerprint().to_string(),
         rfc3339(letter.first_failed_ms()),
         rfc3339(f.failed_ms),
+        rfc3339(letter.last_seen_ms),
     ];
-    let [id, fingerprint, first, last] = texts.each_ref().map(|text| Value::Text(text));
+    let [id, fingerprint, first, failed, last] = texts.each_ref().map(|text| Value::Text(text));
     let reason = s.and_then(|s| s.defect.as_ref()).map_or(Value::Null, |d| Value::Text(&d.reason));
     let values = [
         Value::Text(layer),
@@ -109,6 +112,8 @@ fn push(batch: &mut Batch, letter: &Letter, layer: &str, wkb: Option<&[u8]>) -> 
         Value::Int(i64::from(letter.lineage.generation)),
         Value::Int(f.attempts.len() as i64),
         first,
+        failed,
+        Value::Int(letter.times.cast_signed()),
         last,
         s.map_or(Value::Null, |s| Value::Text(&s.source_crs)),
         reason,

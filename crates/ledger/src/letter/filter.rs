@@ -26,9 +26,9 @@ pub struct LetterFilter {
     pub stage: Option<String>,
     /// Of this service.
     pub service: Option<String>,
-    /// Given up at or after this time, in milliseconds since 1970.
+    /// Last seen at or after this time, in milliseconds since 1970.
     pub since_ms: Option<i64>,
-    /// Given up before this time, in milliseconds since 1970.
+    /// First given up before this time, in milliseconds since 1970.
     pub until_ms: Option<i64>,
     /// Intersecting this bounding box: west, south, east, north in degrees on WGS 84.
     pub bbox: Option<[f64; 4]>,
@@ -92,7 +92,7 @@ impl LetterFilter {
         any("l.crs", self.crs.iter().cloned().map(Val::Text).collect(), &mut all);
         let int = |n: Option<u32>| n.map(i64::from);
         for (condition, value) in [
-            ("l.failed_ms >= ", self.since_ms),
+            ("l.last_ms >= ", self.since_ms),
             ("l.failed_ms < ", self.until_ms),
             ("l.generation >= ", int(self.generation_min)),
             ("l.generation <= ", int(self.generation_max)),

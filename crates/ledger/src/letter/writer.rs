@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_client::lock::lock;
 use tidegate_core::Rng;
 use tidegate_core::letter::{LetterId, LetterIds};
+use tidegate_core::quote::shell;
 
 /// The most letters in one transaction.
 const COMMIT_MAX: usize = 4096;
@@ -200,7 +201,9 @@ fn write(mut store: LetterStore, commands: &Receiver<LetterCommand>, mut held: u
         if dead.is_none() && held + count as u64 > capacity {
             dead = Some(LetterError::Full(format!(
                 "the dead letter store is full: {held} letters, capacity {capacity}. Nothing was lost; \
-                 archive and purge letters, or raise the capacity with `tidegate dlq capacity N`"
+                 archive and purge letters, or raise the capacity: `tidegate dlq capacity {} --store {}`",
+                capacity.saturating_mul(2),
+                shell(&store.place().to_string())
             )));
         }
         if batch.is_empty() {

@@ -49,6 +49,22 @@ impl Bench {
         self.dir.path()
     }
 
+    /// Runs statements behind the back of the store.
+    pub(crate) fn execute(&self, sql: &str) {
+        match &self.schema {
+            None => {
+                rusqlite::Connection::open(self.dir().join("letters.db"))
+                    .unwrap()
+                    .execute_batch(sql)
+                    .unwrap();
+            }
+            Some((server, schema)) => {
+                let mut client = postgres::Client::connect(server, postgres::NoTls).unwrap();
+                client.batch_execute(&format!("SET search_path TO {schema}; {sql}")).unwrap();
+            }
+        }
+    }
+
     pub(crate) fn store(&self) -> LetterStore {
         LetterStore::open(&self.place).unwrap()
     }

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "postgres")]
 use postgres::NoTls;
+use tidegate_core::quote::shell;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
 use super::Diagnosis;
 use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
-use crate::letter::{LetterStore, LetterStoreLocation};
+use crate::letter::{LetterError, LetterStore, LetterStoreLocation};
 use crate::manifest::{self, Manifest};
 use crate::run::{AUDIT_COPIES, AUDIT_FILE, RunStatus, StateDir, StateError, plan};
 use crate::secret::SecretRef;
@@ -73,19 +74,26 @@ fn letter_store(place: &str) -> Diagnosis {
                     "check that the server is running and that the user and password are correct"
                 }
             };
-            return Diagnosis::fail(check, format!("{at}: {e}"), next);
+            let finding = Diagnosis::fail(check, format!("{at}: {e}"), next);
+            return if matches!(e, LetterError::Unreachable(_)) { finding.theirs() } else { finding };
         }
     };
     match (store.count(&crate::letter::LetterFilter::default()), store.capacity()) {
         (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Diagnosis::warn(
             check,
             format!("{at} holds {held} of {capacity} letters"),
-            "archive and purge letters, or raise the limit with `tidegate dlq capacity`",
+            format!(
+                "archive and purge letters, or raise the limit: `tidegate dlq capacity {} --store {}`",
+                capacity * 2,
+                shell(&at.to_string())
+            ),
         ),
         (Ok(held), Ok(capacity)) => Diagnosis::ok(check, format!("{at} holds {held} of {capacity} letters")),
-        (Err(e), _) | (_, Err(e)) => {
-            Diagnosis::fail(check, format!("{at}: {e}"), "inspect the store with `tidegate dlq ls`")
-        }
+        (Err(e), _) | (_, Err(e)) => Diagnosis::fail(
+            check,
+            format!("{at}: {e}"),
+            format!("inspect the store: `tidegate dlq ls --store {}`", shell(&at.to_string())),
+        ),
     }
 }
 
@@ -138,8 +146,9 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
                 Diagnosis::fail("sink", what, next)
             }));
         }
-        Some(Err(what)) => {
-            found.push(Diagnosis::fail("pipeline", what, "fix this, then check with `tidegate plan`"));
+        Some(Err(why)) => {
+            let finding = Diagnosis::fail("pipeline", why.to_string(), "fix this, then check it once more");
+            found.push(if why.status() == RunStatus::Waiting { finding.theirs() } else { finding });
         }
     }
     if let Some(sink) = &form.sink {
@@ -238,10 +247,10 @@ fn last_run(manifest: &Manifest, state: &Path) -> Option<Diagnosis> {
             Err(what) => Diagnosis::fail(check, what, "remove the file to start a new run"),
             Ok(None | Some(RunStatus::Done)) => Diagnosis::ok(check, "finished, or no earlier run"),
             Ok(Some(RunStatus::Started | RunStatus::Running)) => {
-                Diagnosis::warn(check, "was killed", "continue it with `tidegate run --resume`")
+                Diagnosis::warn(check, "was killed", "continue it: run the manifest with --resume")
             }
             Ok(Some(_)) => {
-                Diagnosis::warn(check, "did not finish", "continue it with `tidegate run --resume`")
+                Diagnosis::warn(check, "did not finish", "continue it: run the manifest with --resume")
             }
         },
     })
@@ -257,6 +266,7 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
     let log = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let copy =
         manifest.pipeline.audit.copy.as_ref().map_or_else(|| dir.join(AUDIT_COPIES), |p| folder.join(p));
+    let verify = format!("tidegate audit verify --state {}", shell(&state.display().to_string()));
     let looked = || -> Result<Diagnosis, String> {
         let mut keys = Vec::new();
         if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
@@ -275,11 +285,13 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
             Err(what) => Diagnosis::fail(
                 check,
                 what.to_string(),
-                "investigate who changed it; `tidegate audit verify` shows details. To start a new audit, move the directory away",
+                format!(
+                    "investigate who changed it; `{verify}` shows details. To start a new audit, move the directory away"
+                ),
             ),
         })
     };
-    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, "check with `tidegate audit verify`")))
+    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, format!("check with `{verify}`"))))
 }
 
 #[cfg(not(feature = "postgres"))]

@@ -96,7 +96,7 @@ pub(super) enum SinkProgress {
 /// The error of a run that cannot be continued with this sink.
 pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     RunError::Broken(format!(
-        "run {} cannot be resumed: {what}. `tidegate run` without --resume reads the source from the beginning",
+        "run {} cannot be resumed: {what}. Run it without --resume to read the source from the beginning",
         entry.run
     ))
 }

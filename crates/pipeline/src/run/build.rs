@@ -87,7 +87,7 @@ fn open_source(
     form: &manifest::SourceSpec,
     folder: &Path,
     fetched: Option<&Fetched>,
-) -> Result<Box<dyn Source>, String> {
+) -> Result<Box<dyn Source>, StepError> {
     let rows = form.batch_size as usize;
     let tolerance = service::tolerance(form)?;
     if let Some(Fetched { path, stamp, told, features: Some(features), extent }) = fetched {
@@ -101,7 +101,8 @@ fn open_source(
                 "{features} records were received, but {} holds {}; please report this bug",
                 path.display(),
                 found.unwrap_or(0)
-            ));
+            )
+            .into());
         }
         return Ok(Box::new(source));
     }
@@ -124,12 +125,12 @@ fn open_source(
             Ok(Box::new(source.tolerating(tolerance).stamped(stamp).brought(told)))
         }
         #[cfg(not(feature = "postgres"))]
-        (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
+        (None, Some(_)) => Err(StepError::Broken(crate::sink::NO_POSTGRES.into())),
         #[cfg(feature = "postgres")]
         (None, Some(table)) => {
             Ok(Box::new(TableSource::open(table, rows, (tolerance, form.since.as_ref()))?))
         }
-        (None, None) => Err("`source` has none of `file`, `postgis`, `service`".into()),
+        (None, None) => Err(StepError::Broken("`source` has none of `file`, `postgis`, `service`".into())),
     }
 }
 
@@ -325,7 +326,7 @@ fn open(
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
     let Some(name) = from.service.as_ref().filter(|_| paged) else {
-        return Ok(open_source(from, folder, fetched)?);
+        return open_source(from, folder, fetched);
     };
     let described = match begin {
         Start::Resumed(described) | Start::Changes(described) => *described,

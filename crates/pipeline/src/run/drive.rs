@@ -103,7 +103,7 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     let last = state.last().map_err(|e| RunError::Broken(e.into()))?;
     if let Some(form) = &manifest.pipeline.dead_letters {
         let place = letters::place(form, &options.folder, &options.state)?;
-        let why = letters::suspended(&place, id).map_err(|e| RunError::Setup(e.to_string()))?;
+        let why = letters::suspended(&place, id).map_err(letters::not_started)?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
     let mode = manifest.pipeline.sink.as_ref().map_or(WriteMode::Replace, manifest::SinkSpec::mode);
@@ -236,7 +236,7 @@ impl Setup<'_> {
             None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
             Some(form) => {
                 let places = (folder, self.options.state.as_path());
-                Box::new(DeadRejects::open(form, self.manifest, &parts, places).map_err(RunError::Setup)?)
+                Box::new(DeadRejects::open(form, self.manifest, &parts, places)?)
             }
         };
         Ok((parts, rejects))
@@ -250,6 +250,7 @@ impl Setup<'_> {
         (began, entry, committed): (&Began, &RunEntry, u64),
     ) -> Result<RunOpening, RunError> {
         let setup = RunError::Setup;
+        rejects.of_run(&began.run);
         let spec = &mut parts.sink;
         (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
         spec.at = RunTime(entry.began_ms);

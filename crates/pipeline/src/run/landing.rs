@@ -84,6 +84,9 @@ impl Landing<'_, '_> {
                 CommitFailure::Missing(what) | CommitFailure::Rejects(BatchRefused::Failed(what)) => {
                     return Err(TransformEnd::Broken(what));
                 }
+                CommitFailure::Rejects(BatchRefused::Unavailable(what)) => {
+                    return Err(TransformEnd::SinkUnavailable(what));
+                }
                 CommitFailure::Rejects(BatchRefused::Incident(what)) => {
                     return Err(TransformEnd::Suspended(what));
                 }

@@ -2,7 +2,7 @@
 //!
 //! The key of a letter is the key of its record as received, however it is spelled ([`RecordKeys`]). So
 //! a batch that is repeated after a kill, or tomorrow's run over the same records, puts letters that
-//! the store already has. A source that keeps no received form of a record, such as a table, uses the
+//! the store already has; it counts them once per run. A source that keeps no received form of a record, such as a table, uses the
 //! record before the stage that failed. A batch in which most records fail alike is one incident
 //! instead of many letters.
 
@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
 use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::quote::shell;
 
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
 use super::described::Described;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::report::RunError;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
@@ -59,10 +61,22 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
     let open = LetterStore::open(place)?.incidents(Some(pipeline))?;
     Ok(open.first().map(|open| {
         format!(
-            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {place}`",
-            open.incident, open.failed, open.batch, open.code, open.message, open.incident
+            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {}`",
+            open.incident,
+            open.failed,
+            open.batch,
+            open.code,
+            open.message,
+            open.incident,
+            shell(&place.to_string())
         )
     }))
+}
+
+/// The error of a run that cannot start without the store.
+pub(super) fn not_started(error: LetterError) -> RunError {
+    let what = format!("dead_letters: {error}");
+    if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
 }
 
 /// Absolute, because a replay may be started from another directory.
@@ -116,6 +130,8 @@ pub(super) struct DeadRejects {
     /// Whether one record may become several.
     explodes: bool,
     keys: RecordKeys,
+    /// The id of the run.
+    run: String,
     /// The retention of letters, in days.
     retention_days: u32,
     threshold: Threshold,
@@ -128,13 +144,12 @@ impl DeadRejects {
         manifest: &Manifest,
         parts: &PipelineParts,
         (folder, state): (&Path, &Path),
-    ) -> Result<DeadRejects, String> {
+    ) -> Result<DeadRejects, RunError> {
         let place = place(form, folder, state)?;
-        let say = |e: LetterError| format!("dead_letters: {e}");
         if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
-            std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+            std::fs::create_dir_all(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
         let spec = json!({
             "kind": KIND,
@@ -148,12 +163,12 @@ impl DeadRejects {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
                 store.identity()
             })
-            .map_err(say)?;
+            .map_err(not_started)?;
         let steps = parts.steps.iter().map(|step| (step.label.as_str(), &step.before));
         let ends = [("read", &parts.start), ("gate", &parts.flow), ("sink", &parts.flow)];
         let stages = steps.chain(ends).map(|(label, flow)| Stage::new(label, flow, manifest));
         Ok(DeadRejects {
-            letters: Letters::open(&place).map_err(say)?,
+            letters: Letters::open(&place).map_err(not_started)?,
             identity,
             place,
             pipeline: parts.id.clone(),
@@ -164,6 +179,7 @@ impl DeadRejects {
             stages: stages.collect(),
             explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
             keys: RecordKeys::default(),
+            run: String::new(),
             retention_days: form.retention_days,
             threshold: Threshold { share: form.incident_share, least: form.incident_least },
         })
@@ -208,6 +224,7 @@ impl DeadRejects {
             },
             source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
             spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            run: self.run.clone(),
             state: not_before_ms.map_or_else(LetterState::default, |_| LetterState::Scheduled),
             not_before_ms,
             failure: Failure {
@@ -268,7 +285,10 @@ impl DeadRejects {
 
 impl Rejects for DeadRejects {
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
-        let failed = |e: LetterError| BatchRefused::Failed(e.to_string());
+        let failed = |e: LetterError| match e {
+            LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
+            _ => BatchRefused::Failed(e.to_string()),
+        };
         let now = now_ms();
         let rejects = batch.rejected.iter().chain(batch.failed);
         let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();
@@ -281,11 +301,20 @@ impl Rejects for DeadRejects {
                 .map_err(failed)?;
             return Err(BatchRefused::Incident(format!(
                 "incident {number}: {} of {} records failed with {} ({}). {} is suspended, and the batch was not committed. Fix the cause, then run `tidegate dlq incidents --close {number} --store {}`",
-                incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
+                incident.failed,
+                incident.batch,
+                incident.code,
+                incident.message,
+                self.pipeline,
+                shell(&self.place.to_string())
             )));
         }
         self.letters.put(&letters).wait().map_err(failed)?;
         Ok(0)
+    }
+
+    fn of_run(&mut self, run: &str) {
+        run.clone_into(&mut self.run);
     }
 
     fn begin(&mut self) -> Result<(), String> {

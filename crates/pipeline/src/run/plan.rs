@@ -7,9 +7,10 @@ use serde::Serialize;
 use tidegate_core::lane::LaneConfig;
 
 use super::build::build;
-use crate::error::SetupError;
+use super::report::RunError;
 use crate::lane::LaneKey;
 use crate::manifest::{Manifest, Policy};
+use crate::sink::SinkError;
 use crate::store::StoreSettings;
 use crate::traffic;
 
@@ -44,6 +45,9 @@ pub struct Plan {
     /// Why the sink could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink_unknown: Option<String>,
+    /// Whether that is because its database is down.
+    #[serde(skip)]
+    pub sink_down: bool,
     /// What happens to existing records.
     pub mode: String,
     /// The key fields.
@@ -178,8 +182,8 @@ fn asked(
 ///
 /// # Errors
 /// The reason why it cannot work.
-pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, SetupError> {
-    let parts = build(manifest, folder, None, Arc::default()).map_err(String::from)?;
+pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
+    let parts = build(manifest, folder, None, Arc::default())?;
     let opening = parts.traffic.requests();
     let left = parts.source.left();
     let requests = match left {
@@ -205,14 +209,15 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, SetupError> {
         .ok()
         .and_then(|mode| mode.as_str().map(str::to_owned))
         .unwrap_or_default();
-    let (sink_problems, sink_unknown) = match parts.sink.differences() {
-        Ok(problems) => (problems, None),
-        Err(why) => (Vec::new(), Some(why.to_string())),
+    let (sink_problems, sink_unknown, sink_down) = match parts.sink.differences() {
+        Ok(problems) => (problems, None, false),
+        Err(why) => (Vec::new(), Some(why.to_string()), matches!(why, SinkError::Transient { .. })),
     };
     Ok(Plan {
         pipeline: parts.id,
         sink_problems,
         sink_unknown,
+        sink_down,
         records: layer.records,
         layer: layer.name.clone(),
         source_crs: layer.crs.as_ref().map(ToString::to_string),

@@ -19,6 +19,8 @@ use crate::step::Reject;
 pub enum BatchRefused {
     /// Its rejects could not be stored.
     Failed(String),
+    /// The store of the rejects is down: try again later.
+    Unavailable(String),
     /// It fails as a whole: an incident was opened, which suspends the pipeline.
     Incident(String),
 }
@@ -41,6 +43,9 @@ pub trait Rejects: Send {
     /// # Errors
     /// When nothing of the batch may be committed.
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
+
+    /// Sets the run that the rejects belong to; a resumed run has the id that it began with.
+    fn of_run(&mut self, _run: &str) {}
 
     /// Starts a new run: rejects of earlier runs no longer count.
     ///

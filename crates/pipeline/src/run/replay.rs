@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tidegate_core::letter::{LetterId, LetterState};
+use tidegate_core::refusal;
 use tidegate_core::{Code, Rng};
 use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
@@ -85,9 +86,7 @@ impl ManifestReplay {
                 if let Last::Unfinished(run) = lock.last()?
                     && run.has_committed()
                 {
-                    return Err(
-                        "its last run did not finish; finish it with `tidegate run … --resume` first".into(),
-                    );
+                    return Err("its last run did not finish; run it with --resume first".into());
                 }
                 let folders = Folders {
                     manifest: &kit.folder,
@@ -252,6 +251,14 @@ fn attempt(
 ) -> Result<Option<(Batch, Aside)>, String> {
     let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
     match through(parts, stage, letters, of, &mut aside) {
+        Ok(_) if nobody_answered(&aside, of.len()) => {
+            // Nothing of this is landed: the letters are as they were, and have not died once more.
+            let code = Code::CONNECTION_REFUSED;
+            for at in of {
+                set(ended, *at, ReplayOutcome::Back { not_before_ms: None, note: code.to_string() });
+            }
+            Ok(None)
+        }
         Ok(batch) => Ok(Some((batch, aside))),
         Err(StepError::TryLater { code, until, .. }) => {
             let not_before_ms = Some(until.millis());
@@ -262,6 +269,13 @@ fn attempt(
         }
         Err(other) => Err(other.into()),
     }
+}
+
+/// Whether every letter failed because the service refused the connection: it is down.
+fn nobody_answered(aside: &Aside, letters: usize) -> bool {
+    let failed = || aside.rejected.iter().chain(&aside.failed);
+    let codes = failed().flat_map(|reject| &reject.problems).map(|problem| problem.code.as_str());
+    failed().count() == letters && refusal::nobody_answered(0, codes)
 }
 
 /// The outcome of each letter; a letter that no stage took is unchanged.
@@ -374,7 +388,7 @@ fn read(
             refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
         }
         Ok(_) => {
-            let what = "the payload is not a GeoJSON feature; edit it into one with `tidegate dlq edit`";
+            let what = "the payload is not a GeoJSON feature; a person must edit it into one (dlq edit)";
             refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
         }
         Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),

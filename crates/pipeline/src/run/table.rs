@@ -14,8 +14,10 @@ use tidegate_geo::mapping::coerce;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::source::{Page, Source, whole};
+use crate::lane::Clock;
 use crate::manifest::{SinceSpec, SourceTable};
-use crate::sink::postgis::{config, judge, quote};
+use crate::sink::SinkError;
+use crate::sink::postgis::{config, could_not_connect, judge, quote};
 use crate::source::{CountTolerance, IdentifierHash};
 use crate::step::StepError;
 
@@ -47,6 +49,21 @@ fn kind_of(udt: &str) -> Kind {
     }
 }
 
+/// The error of the database: if it is down, a later run may succeed.
+fn failed(error: SinkError) -> StepError {
+    let said = error.to_string();
+    match error {
+        SinkError::Transient { code, .. } => {
+            StepError::TryLater { code, until: Clock::system().wall(), said }
+        }
+        SinkError::Fatal(_) => StepError::Broken(said),
+    }
+}
+
+fn say(e: postgres::Error) -> StepError {
+    failed(judge(&e))
+}
+
 impl TableSource {
     /// Opens a table.
     ///
@@ -56,9 +73,9 @@ impl TableSource {
         form: &SourceTable,
         rows: usize,
         (tolerance, since): (CountTolerance, Option<&SinceSpec>),
-    ) -> Result<TableSource, String> {
-        let say = |e: postgres::Error| judge(&e).to_string();
-        let mut client = config(&form.url)?.connect(NoTls).map_err(say)?;
+    ) -> Result<TableSource, StepError> {
+        let config = config(&form.url)?;
+        let mut client = config.connect(NoTls).map_err(|e| failed(could_not_connect(&config, &e)))?;
         let columns = client
             .query(
                 "SELECT column_name::text, udt_name::text FROM information_schema.columns
@@ -69,10 +86,10 @@ impl TableSource {
         let columns: Vec<(String, String)> = columns.iter().map(|row| (row.get(0), row.get(1))).collect();
         let name = format!("{}.{}", form.schema, form.table);
         if columns.is_empty() {
-            return Err(format!("table {name} does not exist or cannot be read"));
+            return Err(format!("table {name} does not exist or cannot be read").into());
         }
         let Some((_, key_type)) = columns.iter().find(|(column, _)| *column == form.key) else {
-            return Err(format!("table {name} has no column `{}`", form.key));
+            return Err(format!("table {name} has no column `{}`", form.key).into());
         };
         let key = quote(&form.key)?;
         let table = format!("{}.{}", quote(&form.schema)?, quote(&form.table)?);
@@ -105,7 +122,7 @@ impl TableSource {
         // BY would mean the text.
         let changed = match since {
             Some(SinceSpec { field, .. }) if schema.position(field).is_none() => {
-                return Err(format!("since: table {name} has no column `{field}`"));
+                return Err(format!("since: table {name} has no column `{field}`").into());
             }
             Some(SinceSpec { field, from: Some(from), .. }) => {
                 // A text of a time is taken for one of the type of the column.
@@ -142,8 +159,7 @@ impl TableSource {
     /// Rows may be inserted and deleted while a table is read: the number read must lie between the
     /// two counts.
     fn whole(&mut self) -> Result<(), StepError> {
-        let broken = |e: postgres::Error| StepError::Broken(judge(&e).to_string());
-        let now = self.client.query_one(&self.count, &[]).map_err(broken)?.get::<_, i64>(0).unsigned_abs();
+        let now = self.client.query_one(&self.count, &[]).map_err(say)?.get::<_, i64>(0).unsigned_abs();
         let first = self.layer.records.unwrap_or(now);
         let nearest = self.record.clamp(first.min(now), first.max(now));
         whole(Some(nearest), self.record, self.tolerance)
@@ -173,9 +189,8 @@ impl Source for TableSource {
             self.whole()?;
             return Ok(None);
         }
-        let broken = |e: postgres::Error| StepError::Broken(judge(&e).to_string());
         let after: &(dyn ToSql + Sync) = &self.key;
-        let rows = self.client.query(&self.select, &[after]).map_err(broken)?;
+        let rows = self.client.query(&self.select, &[after]).map_err(say)?;
         self.ended = rows.len() < self.rows;
         let Some(last) = rows.last() else {
             self.whole()?;

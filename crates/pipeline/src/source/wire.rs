@@ -24,6 +24,7 @@ use std::time::Duration;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::classify::Classifier;
 use tidegate_core::lane::LaneConfig;
+use tidegate_core::quote;
 use tidegate_core::refusal::RefusalClass;
 use tidegate_core::signal::{Finding, Means};
 use tidegate_core::{Code, Rng, VerdictKind};
@@ -270,7 +271,7 @@ impl Wire {
             Some(Ok(answer)) if accepted => return Ok(answer),
             Some(Ok(answer)) => {
                 let said = answer.response.excerpt(200, &self.plain.redactor);
-                if said.is_empty() { said } else { format!(": the service said {said:?}") }
+                if said.is_empty() { said } else { format!(": the service said {}", quote::said(&said)) }
             }
             Some(Err(failure)) => format!(": {failure}"),
             None => String::new(),

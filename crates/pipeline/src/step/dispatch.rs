@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use tidegate_core::quote;
 use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
 use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
@@ -525,7 +526,7 @@ impl<K: RemoteKind> DispatcherState<K> {
             Some(Ok(answer)) => {
                 let said = answer.response.excerpt(200, redactor);
                 if !said.is_empty() {
-                    message.push_str(&format!(": the service said {said:?}"));
+                    message.push_str(&format!(": the service said {}", quote::said(&said)));
                 }
             }
             None => {}

@@ -98,7 +98,7 @@ fn of_letters(place: &str) -> Result<Log, CommandFailure> {
     {
         return Err(usage(format!("no dead letter store at {place}")));
     }
-    let store = LetterStore::open(&at).map_err(failure)?;
+    let store = LetterStore::open(&at)?;
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 

@@ -87,8 +87,9 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         return Err(CommandFailure(
             Exit::TryLater,
             format!(
-                "{pipeline} is suspended by incident {}; close it with `tidegate dlq incidents --close`",
-                open.incident
+                "{pipeline} is suspended by incident {}; fix the cause, then close it: {}",
+                open.incident,
+                desk.command(&format!("incidents --close {}", open.incident))
             ),
         ));
     }
@@ -191,6 +192,8 @@ fn letter(
             failed_ms: now_ms,
             ..Failure::default()
         },
+        // Each capture is a run of its own: the next one over the same file counts.
+        run: format!("capture {} {now_ms}", std::process::id()),
         ..Letter::default()
     };
     (letter.retained_for(args.retention), failed.is_some())

@@ -1,4 +1,4 @@
-//! `dlq archive`, `purge`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
+//! `dlq archive`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
 
 use serde_json::json;
 use tidegate_client::store as object;
@@ -35,25 +35,6 @@ pub(super) struct Archive {
     /// Allow the endpoint to resolve to a private address
     #[arg(long)]
     allow_private: bool,
-    /// Only print the number of letters
-    #[arg(long)]
-    dry_run: bool,
-    /// Select every letter
-    #[arg(long)]
-    all: bool,
-}
-
-/// Delete letters permanently; tombstones remain
-///
-/// Letters that are on hold or in a replay are kept. Without --archived, letters that are not in an
-/// archive are deleted too.
-#[derive(clap::Args)]
-pub(super) struct Purge {
-    #[command(flatten)]
-    filter: FilterArgs,
-    /// Delete only archived letters
-    #[arg(long)]
-    archived: bool,
     /// Only print the number of letters
     #[arg(long)]
     dry_run: bool,
@@ -156,39 +137,10 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn purge(args: &Purge, desk: &mut OpenLetterStore) -> Done {
-    let filter = args.filter.bounded(desk, args.all)?;
-    if args.dry_run {
-        let (mut purged, mut held) = (0u64, 0u64);
-        each(desk, &filter, |row| {
-            let l = &row.letter;
-            held += u64::from(l.hold.is_some());
-            let may = l.hold.is_none()
-                && l.state != LetterState::Planned
-                && (!args.archived || l.archive.is_some());
-            purged += u64::from(may);
-        })?;
-        return report_purge(desk, purged, held, true);
-    }
-    let done = desk.store.purge(&filter, "purged by hand", args.archived, desk.now_ms)?;
-    report_purge(desk, done.purged, done.held, false)
-}
-
-fn report_purge(desk: &OpenLetterStore, purged: u64, held: u64, dry_run: bool) -> Done {
-    if desk.format == LetterFormat::Table {
-        let verb = if dry_run { "would purge" } else { "purged" };
-        let count = counted(purged, "letter", "letters");
-        out::say(&format!("{verb} {count}; {} on hold kept", thousands(held)));
-    } else {
-        out::data(&format!("{}\n", json!({ "purged": purged, "held": held, "dry_run": dry_run })))?;
-    }
-    Ok(Exit::Done)
-}
-
 type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
 /// Reads every letter that matches a filter, in pages.
-fn each(
+pub(super) fn each(
     desk: &mut OpenLetterStore,
     filter: &LetterFilter,
     mut see: impl FnMut(RowRef<'_>),

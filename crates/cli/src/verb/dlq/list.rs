@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tidegate_core::letter::LetterState;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::Letter;
@@ -12,6 +13,7 @@ use tidegate_ledger::letter::store::{By, Health, LetterPage};
 use tidegate_pipeline::telemetry;
 
 use super::filter::FilterArgs;
+use super::subject::{AddressFields, record};
 use super::table::{ago, table};
 use super::{Done, LetterFormat, OpenLetterStore};
 use crate::execute::counted;
@@ -19,7 +21,12 @@ use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
-/// List letters, newest first
+/// List open letters, newest first
+///
+/// A record that fails in the same way night after night is one letter: `times` counts the runs,
+/// `first` and `last` say how long ago it failed first and last. Addresses in sealed letters are not
+/// shown. Letters that are resolved, dismissed, archived or replaced are listed with --closed, or if
+/// --state or --id selects them.
 #[derive(clap::Args)]
 pub(super) struct Ls {
     #[command(flatten)]
@@ -27,6 +34,9 @@ pub(super) struct Ls {
     /// Maximum number of letters
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
+    /// List closed letters too
+    #[arg(long)]
+    closed: bool,
     /// List the oldest first
     #[arg(long)]
     oldest: bool,
@@ -114,6 +124,9 @@ pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
         }
     }
     let mut value = json!(letter);
+    value["first_seen"] = rfc3339(letter.first_failed_ms()).into();
+    value["last_seen"] = rfc3339(letter.last_seen_ms).into();
+    value["record"] = record(&letter).into();
     value["fingerprint"] = fingerprint.into();
     value
 }
@@ -125,43 +138,57 @@ fn place(letter: &Letter, exact: bool) -> String {
 }
 
 pub(super) fn ls(args: &Ls, desk: &mut OpenLetterStore) -> Done {
-    let filter = args.filter.filter(desk)?;
-    let page = LetterPage { limit: args.limit, newest_first: !args.oldest, payload: false };
+    let mut filter = args.filter.filter(desk)?;
+    if !args.closed && filter.states.is_empty() && filter.ids.is_empty() {
+        filter.states = LetterState::ALL.into_iter().filter(|state| state.is_open()).collect();
+    }
+    let page = LetterPage { limit: args.limit, newest_first: !args.oldest, payload: true };
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "ls", "why": why });
         desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     }
-    let rows = desk.store.find(&filter, page)?;
+    let mut fields = AddressFields::default();
+    let mut rows: Vec<(Letter, Option<String>)> = Vec::new();
+    for row in desk.store.find(&filter, page)? {
+        let address = fields.address(&mut desk.store, &row.letter)?;
+        rows.push((row.letter, address));
+    }
+    let values = rows.iter().map(|(letter, address)| {
+        let mut value = plain(letter, exact);
+        if let Some(address) = address {
+            value["address"] = address.as_str().into();
+        }
+        value
+    });
     match desk.format {
-        LetterFormat::Json => {
-            let all: Vec<Value> = rows.iter().map(|row| plain(&row.letter, exact)).collect();
-            out::data(&format!("{:#}\n", json!(all)))?;
-        }
-        LetterFormat::Ndjson => {
-            let lines: String = rows.iter().map(|row| format!("{}\n", plain(&row.letter, exact))).collect();
-            out::data(&lines)?;
-        }
+        LetterFormat::Json => out::data(&format!("{:#}\n", json!(values.collect::<Vec<_>>())))?,
+        LetterFormat::Ndjson => out::data(&values.map(|v| format!("{v}\n")).collect::<String>())?,
         LetterFormat::Table => {
             let cells: Vec<Vec<String>> = rows
                 .iter()
-                .map(|row| {
-                    let l = &row.letter;
+                .map(|(l, address)| {
                     let id = l.id.to_string();
                     vec![
                         format!("…{}", id.get(24..).unwrap_or(&id)),
-                        ago(l.failure.failed_ms, desk.now_ms),
+                        l.times.to_string(),
+                        ago(l.first_failed_ms(), desk.now_ms),
+                        ago(l.last_seen_ms, desk.now_ms),
                         l.state.to_string(),
                         l.failure.code.to_string(),
                         l.lineage.generation.to_string(),
                         l.pipeline.clone(),
-                        place(l, exact),
+                        record(l),
+                        address.clone().unwrap_or_else(|| place(l, exact)),
                         if exact { l.failure.message.clone() } else { blur(&l.failure.message) },
                     ]
                 })
                 .collect();
-            let head = ["id", "age", "state", "code", "gen", "pipeline", "place", "message"];
-            out::data(&table(&head, &cells, &[1, 4]))?;
+            let head = [
+                "id", "times", "first", "last", "state", "code", "gen", "pipeline", "record", "place",
+                "message",
+            ];
+            out::data(&table(&head, &cells, &[1, 2, 3, 6]))?;
             let all = desk.store.count(&filter)?;
             if all > rows.len() as u64 {
                 out::say(&format!("{} of {} letters shown; use -n to show more", rows.len(), thousands(all)));

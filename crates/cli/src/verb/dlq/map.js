@@ -39,7 +39,7 @@ function draw() {
 function place() {
   const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   let n = 0, here = 0;
-  const fits = l => !off.has(key(l)) && words.every(w => (l.message + " " + l.code + " " + l.pipeline + " " + l.id).toLowerCase().includes(w));
+  const fits = l => !off.has(key(l)) && words.every(w => (l.message + " " + l.code + " " + l.pipeline + " " + l.record + " " + l.id).toLowerCase().includes(w));
   for (const l of data.letters) if (fits(l)) n++;
   for (const m of marks) { const on = fits(m.l); m.c.style.display = on ? "" : "none"; if (on) here++; }
   shown.textContent = n.toLocaleString("en") + " letters, " + here.toLocaleString("en") + " of them on the map";
@@ -54,10 +54,10 @@ function tell(l, c) {
   document.querySelectorAll(".dot.on").forEach(d => d.classList.remove("on")); c.classList.add("on");
   const dl = el("dl");
   for (const [k, v] of [["letter", l.id], ["code", l.code], ["class", l.class], ["state", l.state], ["message", l.message],
-    ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["failed", l.failed], ["failed replays", l.generation],
+    ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["record", l.record], ["failed in runs", l.times], ["first seen", l.first], ["last seen", l.last], ["failed replays", l.generation],
     ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
     if (v !== "" && v !== null && v !== undefined) dl.append(el("dt", k), el("dd", String(v)));
-  story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24)));
+  story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24) + l.store));
 }
 by.addEventListener("change", () => { off = new Set(); draw(); });
 text.addEventListener("input", place);

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tidegate_core::quote::shell;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::store::LetterPage;
@@ -13,6 +14,7 @@ use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
+use super::subject::record;
 use super::{Done, OpenLetterStore};
 use crate::exit::Exit;
 use crate::out;
@@ -71,8 +73,9 @@ impl Drawing {
         limit: u32,
     ) -> Result<(), LetterError> {
         self.all += store.count(filter)?;
+        let command = format!(" --store {}", shell(&store.place().to_string()));
         let rows = store.find(filter, LetterPage { limit, newest_first: true, payload: false })?;
-        self.letters.extend(rows.iter().map(|row| dot(&row.letter, self.exact)));
+        self.letters.extend(rows.iter().map(|row| dot(&row.letter, self.exact, &command)));
         Ok(())
     }
 
@@ -100,7 +103,7 @@ pub(in crate::verb) fn policy(nonce: &str) -> String {
     )
 }
 
-fn dot(letter: &Letter, exact: bool) -> Value {
+fn dot(letter: &Letter, exact: bool, command: &str) -> Value {
     let s = letter.spatial.as_ref();
     let middle = s.and_then(|s| match (&s.defect, s.bbox) {
         (Some(defect), _) => Some((defect.lon, defect.lat)),
@@ -116,11 +119,12 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     json!({
         "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
         "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
-        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": rfc3339(f.failed_ms),
+        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "times": letter.times,
+        "record": record(letter), "first": rfc3339(letter.first_failed_ms()), "last": rfc3339(letter.last_seen_ms),
         "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
         "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),
         "source": format!("{} {}", letter.source.uri, letter.source.position).trim(),
-        "lon": middle.map(|m| place(m.0)), "lat": middle.map(|m| place(m.1)),
+        "store": command, "lon": middle.map(|m| place(m.0)), "lat": middle.map(|m| place(m.1)),
     })
 }
 
@@ -179,9 +183,9 @@ mod tests {
     fn a_hostile_message_stays_a_message() {
         let mut letter = Letter::default();
         letter.failure.message = "</script><script>alert(1)</script>".into();
-        let page = html(&[dot(&letter, false)], false, "1 letter", "now", None);
+        let page = html(&[dot(&letter, false, "")], false, "1 letter", "now", None);
         assert_eq!(page.matches("<script").count(), 2);
         assert!(page.contains("\\u003c/script>"));
-        assert_eq!(view(&[dot(&letter, false)]), [0.0, 0.0, 3600.0, 1800.0]);
+        assert_eq!(view(&[dot(&letter, false, "")]), [0.0, 0.0, 3600.0, 1800.0]);
     }
 }

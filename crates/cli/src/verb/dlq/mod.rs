@@ -9,9 +9,11 @@ mod keep;
 pub(super) mod list;
 pub(super) mod map;
 mod mend;
+mod purge;
 mod replay;
 mod rerun;
 mod show;
+mod subject;
 pub(super) mod table;
 
 use std::io;
@@ -19,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
+use tidegate_core::quote::shell;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
@@ -40,7 +43,7 @@ Examples:
   tidegate dlq map -o dead.html && tidegate dlq export -o dead.gpkg
   tidegate dlq fix --rule make_valid --dry-run --code INVALID_GEOMETRY
   tidegate dlq replay --code TIMEOUT --rate 5/s --dry-run
-  tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --all
+  tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --state archived
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
 finished, but some letters failed again; 75 a service or the sink is not ready, try again later.")]
@@ -87,7 +90,7 @@ enum Command {
     Edit(mend::Edit),
     Replay(Box<replay::Args>),
     Archive(Box<keep::Archive>),
-    Purge(Box<keep::Purge>),
+    Purge(Box<purge::Purge>),
     Hold(Box<keep::Hold>),
     Release(Box<keep::Release>),
     Dismiss(Box<keep::Dismiss>),
@@ -103,6 +106,8 @@ struct OpenLetterStore {
     place: LetterStoreLocation,
     store: LetterStore,
     keys: Keyring,
+    /// The file of the keys.
+    key_file: Option<PathBuf>,
     format: LetterFormat,
     /// The time of the command, in milliseconds since 1970.
     now_ms: i64,
@@ -133,7 +138,16 @@ impl OpenLetterStore {
                 counted(purged.purged, "letter", "letters")
             ));
         }
-        Ok(OpenLetterStore { place, store, keys, format: how.format, now_ms })
+        Ok(OpenLetterStore { place, store, keys, key_file: how.key.clone(), format: how.format, now_ms })
+    }
+
+    /// Another command on this store, to be pasted.
+    fn command(&self, what: &str) -> String {
+        let mut text = format!("tidegate dlq {what} --store {}", shell(&self.place.to_string()));
+        if let Some(path) = &self.key_file {
+            text.push_str(&format!(" --key {}", shell(&path.display().to_string())));
+        }
+        text
     }
 
     /// The letter with this id or id suffix.
@@ -163,7 +177,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Command::Edit(args) => mend::edit(args, &mut desk),
         Command::Replay(args) => replay::run(args, &mut desk),
         Command::Archive(args) => keep::archive(args, &mut desk),
-        Command::Purge(args) => keep::purge(args, &mut desk),
+        Command::Purge(args) => purge::run(args, &mut desk),
         Command::Hold(args) => keep::hold(args, &mut desk),
         Command::Release(args) => keep::release(args, &mut desk),
         Command::Dismiss(args) => keep::dismiss(args, &mut desk),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tidegate_core::quote::shell;
 use tidegate_ledger::letter::Letters;
 use tidegate_ledger::letter::replay::{self, Pace};
 use tidegate_ledger::letter::store::{ReplayPlan, SqlDialect};
@@ -64,6 +65,23 @@ pub(super) struct Args {
     list: bool,
 }
 
+impl Args {
+    /// The options that continue a replay as it was started.
+    fn resume_words(&self, plan: i64) -> String {
+        let mut text = format!("replay --resume {plan}");
+        if let Some(rate) = &self.rate {
+            text.push_str(&format!(" --rate {}", shell(rate)));
+        }
+        if self.verify {
+            text.push_str(" --verify");
+        }
+        if self.batch != 1000 {
+            text.push_str(&format!(" --batch {}", self.batch));
+        }
+        text
+    }
+}
+
 pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     if args.list {
         let plans: Vec<_> = desk.store.plans_running()?.iter().map(plan_json).collect();
@@ -77,10 +95,11 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     }
     let plans = match args.resume {
         Some(plan) => {
+            let list = desk.command("replay --list");
             let found = desk
                 .store
                 .plan_get(plan)?
-                .ok_or_else(|| usage(format!("no replay {plan}; use --list to list replays")))?;
+                .ok_or_else(|| usage(format!("no replay {plan}; to list replays: {list}")))?;
             if found.state != "running" {
                 return Err(usage(format!("replay {plan} is {}, not running", found.state)));
             }
@@ -146,12 +165,13 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             !stop.load(Ordering::SeqCst)
         });
         let done = done.map_err(|e| {
-            CommandFailure(Exit::TryLater, format!("{e}; to continue: tidegate dlq replay --resume {number}"))
+            let next = desk.command(&args.resume_words(number));
+            CommandFailure(Exit::TryLater, format!("{e}; to continue: {next}"))
         })?;
         told.push(done);
     }
     letters.close();
-    summary(desk, &told)
+    summary(args, desk, &told)
 }
 
 /// Sleeps until then, or until told to stop.
@@ -172,10 +192,13 @@ fn plan_json(plan: &ReplayPlan) -> serde_json::Value {
     })
 }
 
-fn summary(desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
+fn summary(args: &Args, desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
     if desk.format == LetterFormat::Table {
         if plans.is_empty() {
             out::say("nothing to replay");
+        }
+        for p in plans.iter().filter(|p| p.left > 0) {
+            out::say(&format!("to continue: {}", desk.command(&args.resume_words(p.plan))));
         }
         for p in plans {
             out::say(&format!(
@@ -202,8 +225,9 @@ fn preflight(
 ) -> Result<Box<dyn replay::Rerun>, CommandFailure> {
     if let Some(open) = desk.store.incidents(Some(pipeline))?.first() {
         let why = format!(
-            "{pipeline} is suspended by incident {}; close it first with `tidegate dlq incidents --close`",
-            open.incident
+            "{pipeline} is suspended by incident {}; fix the cause, then close it: {}",
+            open.incident,
+            desk.command(&format!("incidents --close {}", open.incident))
         );
         return Err(CommandFailure(Exit::TryLater, why));
     }

@@ -5,8 +5,10 @@ use std::fmt::Write;
 use serde_json::json;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{AuditEntry, AuditEvent};
+use tidegate_ledger::letter::Letter;
 
 use super::list::{blur, plain};
+use super::subject::record;
 use super::table::{ago, table};
 use super::{Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
@@ -87,6 +89,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("meaning", f.code.meaning().unwrap_or_default().to_owned());
     f.causes.iter().for_each(|cause| say("because", cause.clone()));
     say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));
+    say("record", record(letter));
     say("source", format!("{} {}", letter.source.uri, letter.source.position).trim().to_owned());
     say("service", format!("{} {}", f.service, f.driver).trim().to_owned());
     if let Some(http) = &f.http {
@@ -112,6 +115,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         "first failed",
         format!("{} ({} ago)", rfc3339(letter.first_failed_ms()), ago(letter.first_failed_ms(), desk.now_ms)),
     );
+    say("last seen", seen(letter, desk.now_ms));
     for (n, a) in f.attempts.iter().enumerate() {
         let status = a.status.map_or_else(String::new, |s| format!(" {s}"));
         let waited = if a.delay_ms > 0 { format!(", {} ms later", a.delay_ms) } else { String::new() };
@@ -154,6 +158,18 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let clean: String = o.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
     out::data(&clean)?;
     Ok(Exit::Done)
+}
+
+/// The last failure and in how many runs the record failed, if it was more than one.
+fn seen(letter: &Letter, now_ms: i64) -> String {
+    match letter.times {
+        0 | 1 => String::new(),
+        times => format!(
+            "{} ({} ago), failed in {times} runs",
+            rfc3339(letter.last_seen_ms),
+            ago(letter.last_seen_ms, now_ms)
+        ),
+    }
 }
 
 fn entry(e: &AuditEntry) -> serde_json::Value {

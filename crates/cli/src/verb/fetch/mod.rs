@@ -227,7 +227,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         format: args.format,
         verb: "fetch",
         subject: args.output.display().to_string(),
-        resume: "run the same command with --resume".to_owned(),
+        resume: out::resume_command(),
     }
     .run()
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use tidegate_core::quote::shell;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::store::LetterGroup;
 use tidegate_pipeline::run::{LastRun, RunStatus};
@@ -132,7 +133,7 @@ fn incidents(view: &StoreView, now_ms: i64) -> String {
             escape(&incident.code),
             escape(&blur(&incident.message)),
             incident.incident,
-            escape(&seen.place),
+            escape(&shell(&seen.place)),
         );
     }
     if out.is_empty() {

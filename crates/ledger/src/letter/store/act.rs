@@ -7,6 +7,7 @@ use crate::letter::envelope::Letter;
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::{RewrappedKey, WrappedKey};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use tidegate_core::letter::{LetterId, LetterState};
 
 /// A change to one letter.
@@ -25,12 +26,36 @@ pub struct Amend {
 }
 
 /// The result of a purge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Letters that were purged.
     pub purged: u64,
     /// Letters that stay because they are on hold.
     pub held: u64,
+    /// The number of purged letters by the state that they had.
+    pub states: BTreeMap<LetterState, u64>,
+}
+
+impl Purged {
+    /// Whether a purge may delete a letter.
+    #[must_use]
+    pub fn may(letter: &Letter, archived_only: bool) -> bool {
+        letter.hold.is_none()
+            && letter.state != LetterState::Planned
+            && (!archived_only || letter.archive.is_some())
+    }
+
+    /// Adds a letter that is purged.
+    pub fn add(&mut self, state: LetterState) {
+        self.purged += 1;
+        *self.states.entry(state).or_default() += 1;
+    }
+
+    /// The number of purged letters that were open.
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        self.states.iter().filter(|(state, _)| state.is_open()).map(|(_, n)| n).sum()
+    }
 }
 
 /// Deletes a blob that no letter references any more.
@@ -161,22 +186,18 @@ impl LetterStore {
             let rows = self.find(&next, LetterPage { limit: 1000, newest_first: false, payload: false })?;
             let Some(last) = rows.last() else { return Ok(done) };
             next.after = Some(last.seq);
-            let may = |row: &&StoredLetter| {
-                row.letter.hold.is_none()
-                    && row.letter.state != LetterState::Planned
-                    && (!archived_only || row.letter.archive.is_some())
-            };
             done.held += rows.iter().filter(|row| row.letter.hold.is_some()).count() as u64;
-            let rows: Vec<&StoredLetter> = rows.iter().filter(may).collect();
+            let rows: Vec<&StoredLetter> =
+                rows.iter().filter(|row| Purged::may(&row.letter, archived_only)).collect();
             if !rows.is_empty() {
-                done.purged += self.purge_rows(&rows, why, now_ms)?;
+                self.purge_rows(&rows, why, now_ms)?.into_iter().for_each(|state| done.add(state));
             }
         }
     }
 
-    fn purge_rows(&mut self, rows: &[&StoredLetter], why: &str, now_ms: i64) -> Result<u64> {
+    fn purge_rows(&mut self, rows: &[&StoredLetter], why: &str, now_ms: i64) -> Result<Vec<LetterState>> {
         self.tx(|db, writer| {
-            let mut entries = Vec::with_capacity(rows.len());
+            let (mut entries, mut states) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
             for row in rows {
                 let seq = Val::Int(row.seq);
                 let letter = &row.letter;
@@ -222,10 +243,10 @@ impl LetterStore {
                 let detail = serde_json::json!({ "why": why, "state": letter.state.as_str(), "archive": letter.archive });
                 let act = AuditEvent::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
                 entries.push(act.code(letter.failure.code.as_str()).to("tombstone"));
+                states.push(letter.state);
             }
-            let count = entries.len() as u64;
             audit::append(db, writer, entries)?;
-            Ok(count)
+            Ok(states)
         })
     }
 

@@ -121,7 +121,7 @@ impl LetterStore {
     /// # Errors
     /// When the store cannot be written.
     pub fn crash_begin(&mut self, pipeline: &str, stage: &str, key: &str, now_ms: i64) -> Result<u32> {
-        let mark = once(pipeline, stage, key, 0);
+        let mark = once(pipeline, stage, key);
         self.tx(|db, _| {
             let rows = db.query(
                 "INSERT INTO crash (once, pipeline, deaths, at_ms) VALUES (?1, ?2, 0, ?3)
@@ -138,7 +138,7 @@ impl LetterStore {
     /// # Errors
     /// When the store cannot be written.
     pub fn crash_end(&mut self, pipeline: &str, stage: &str, key: &str) -> Result<()> {
-        let mark = once(pipeline, stage, key, 0);
+        let mark = once(pipeline, stage, key);
         self.tx(|db, _| db.exec("DELETE FROM crash WHERE once = ?1", &[mark.as_slice().into()]))?;
         Ok(())
     }

@@ -191,6 +191,7 @@ impl LetterStore {
             writer: audit::writer(place)?,
         };
         store.sign_what_was_not()?;
+        store.rekey()?;
         Ok(store)
     }
 
@@ -214,12 +215,8 @@ impl LetterStore {
         let writer = AuditWriter::new("", None, None);
         let mut store = LetterStore { db, groups: Default::default(), place: place.clone(), writer };
         match store.setting("version")?.as_deref() {
-            Some("1" | schema::VERSION) => Ok(Some(store)),
-            found => Err(LetterError::Store(format!(
-                "its tables have version {}, expected {}",
-                found.unwrap_or("?"),
-                schema::VERSION
-            ))),
+            Some("1" | "2" | schema::VERSION) => Ok(Some(store)),
+            found => Err(schema::unknown(found.unwrap_or("?"))),
         }
     }
 
@@ -227,6 +224,12 @@ impl LetterStore {
     #[must_use]
     pub fn who(&self) -> &str {
         &self.writer.who
+    }
+
+    /// Its location.
+    #[must_use]
+    pub fn place(&self) -> &LetterStoreLocation {
+        &self.place
     }
 
     /// Its SQL dialect.

@@ -1,7 +1,7 @@
 //! Replay plans: a plan freezes its members, workers lease them, and only the holder of the newest
 //! lease can finish one.
 
-use super::put::{Packed, put};
+use super::put::{Packed, Put, put};
 use super::{AuditEvent, AuditWriter, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken};
 use crate::letter::LetterError;
 use crate::letter::Letters;
@@ -293,10 +293,13 @@ impl LetterStore {
                     "UPDATE member SET ended = ?1 WHERE plan = ?2 AND seq = ?3",
                     &[word.into(), leased.plan.into(), leased.row.seq.into()],
                 )?;
-                if let Some(child) = child {
-                    put(db, writer, &mut known, &[child], now_ms)?;
-                }
                 let mut detail = detail;
+                if let Some(child) = child
+                    && put(db, writer, &mut known, &[child], now_ms)? == [Put::Known]
+                {
+                    // Another open letter has counted this failure.
+                    detail["child"] = serde_json::Value::Null;
+                }
                 detail["plan"] = leased.plan.into();
                 detail["ended"] = word.into();
                 let letter = &leased.row.letter;

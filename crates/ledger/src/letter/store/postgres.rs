@@ -13,6 +13,7 @@ use postgres::{Client, NoTls};
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::str::FromStr;
+use tidegate_core::classify;
 
 pub(super) struct Postgres {
     client: Client,
@@ -25,70 +26,65 @@ const LOCK: i64 = 0x7469_6465_6761_7465;
 impl Postgres {
     pub(super) fn open(url: &str) -> Result<Postgres> {
         let (url, schema) = schema_of(url)?;
-        let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
-        let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
+        let config = postgres::Config::from_str(&url).map_err(|e| failed(&e))?;
+        let mut client = config.connect(NoTls).map_err(|e| failed(&e))?;
+        let begin = format!(
+            "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
+             CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\";"
+        );
+        client.batch_execute(&begin).map_err(|e| failed(&e))?;
+        // Older tables are migrated first: an index may need a column that they do not have.
+        let upgrade = match version(&mut client, &schema)? {
+            Some(found) => schema::upgrade(&found, &POSTGRES).ok_or_else(|| schema::unknown(&found))?,
+            None => String::new(),
+        };
         let tables = schema::tables(&POSTGRES, ", place BOX, said TSVECTOR");
         let sql = format!(
-            "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
-             CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\"; {tables}
+            "{upgrade} {tables}
              CREATE INDEX IF NOT EXISTS letter_place ON letter USING gist (place);
              CREATE INDEX IF NOT EXISTS letter_said ON letter USING gin (said);
              INSERT INTO meta VALUES ('version', '{VERSION}') ON CONFLICT DO NOTHING; COMMIT;
              SET synchronous_commit = on;"
         );
-        client.batch_execute(&sql).map_err(|e| broken(said(&e)))?;
-        let mut db = Postgres { client, statements: HashMap::new() };
-        let version = "SELECT value FROM meta WHERE name = 'version'";
-        let mut found = db.query(version, &[])?;
-        if found.first().is_some_and(|row| row.text(0) == "1") {
-            db.since_1()?;
-            found = db.query(version, &[])?;
-        }
-        match found.first().map(|row| row.text(0)) {
-            Some(version) if version == VERSION => Ok(db),
-            version => Err(LetterError::Store(format!(
-                "its tables have version {}, expected {VERSION}",
-                version.unwrap_or_default()
-            ))),
-        }
+        client.batch_execute(&sql).map_err(|e| failed(&e))?;
+        Ok(Postgres { client, statements: HashMap::new() })
     }
 
     /// Connects read-only. `None` if there is no store.
     pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
         let (url, schema) = schema_of(url)?;
-        let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
-        let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
+        let config = postgres::Config::from_str(&url).map_err(|e| failed(&e))?;
+        let mut client = config.connect(NoTls).map_err(|e| failed(&e))?;
         let sql = format!("SET default_transaction_read_only = on; SET search_path TO \"{schema}\"");
-        client.batch_execute(&sql).map_err(|e| broken(said(&e)))?;
+        client.batch_execute(&sql).map_err(|e| failed(&e))?;
         let meta = format!("\"{schema}\".meta");
         let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&meta]);
-        let there: bool = there.map_err(|e| broken(said(&e)))?.get(0);
+        let there: bool = there.map_err(|e| failed(&e))?.get(0);
         Ok(there.then(|| Postgres { client, statements: HashMap::new() }))
-    }
-
-    /// Migrates tables of version 1, unless another process already did.
-    fn since_1(&mut self) -> Result<()> {
-        let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");
-        self.client.batch_execute(&lock).map_err(|e| broken(said(&e)))?;
-        let found = self.query("SELECT value FROM meta WHERE name = 'version'", &[])?;
-        let sql = if found.first().is_some_and(|row| row.text(0) == "1") {
-            schema::since_1(&POSTGRES)
-        } else {
-            String::new()
-        };
-        self.client.batch_execute(&format!("{sql} COMMIT")).map_err(|e| broken(said(&e)))
     }
 
     fn statement(&mut self, sql: &str) -> Result<postgres::Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(&sql.replace('?', "$")).map_err(|e| broken(said(&e)))?;
+        let statement = self.client.prepare(&sql.replace('?', "$")).map_err(|e| failed(&e))?;
         if self.statements.len() < 256 {
             self.statements.insert(sql.to_owned(), statement.clone());
         }
         Ok(statement)
     }
+}
+
+/// The version of the tables in a schema, if there are any.
+fn version(client: &mut Client, schema: &str) -> Result<Option<String>> {
+    let meta = format!("\"{schema}\".meta");
+    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&meta]);
+    if !there.and_then(|row| row.try_get::<_, bool>(0)).map_err(|e| failed(&e))? {
+        return Ok(None);
+    }
+    let found = client.query_opt("SELECT value FROM meta WHERE name = 'version'", &[]);
+    let found = found.map_err(|e| failed(&e))?;
+    found.map(|row| row.try_get(0)).transpose().map_err(|e| failed(&e))
 }
 
 /// Removes `schema=NAME` from the URL; returns the URL and the schema.
@@ -108,6 +104,19 @@ fn schema_of(url: &str) -> Result<(String, String)> {
         )));
     }
     Ok((url.to_string(), schema))
+}
+
+/// The error of the database: whether it is down, or something is wrong with the store.
+fn failed(error: &postgres::Error) -> LetterError {
+    let down = match error.as_db_error() {
+        Some(db) => {
+            let verdict = classify::sqlstate(db.code().code());
+            verdict.code == tidegate_core::Code::DATABASE_UNAVAILABLE
+        }
+        None => error.is_closed() || error.source().is_some_and(<dyn Error>::is::<std::io::Error>),
+    };
+    let what = said(error);
+    if down { LetterError::Unreachable(what) } else { LetterError::Store(what) }
 }
 
 /// The message of the server, which the `Display` of the error omits.
@@ -166,11 +175,11 @@ impl Db for Postgres {
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.client.batch_execute("BEGIN").map_err(|e| broken(said(&e)))
+        self.client.batch_execute("BEGIN").map_err(|e| failed(&e))
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.client.batch_execute("COMMIT").map_err(|e| broken(said(&e)))
+        self.client.batch_execute("COMMIT").map_err(|e| failed(&e))
     }
 
     fn rollback(&mut self) {
@@ -181,31 +190,32 @@ impl Db for Postgres {
     fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64> {
         let statement = self.statement(sql)?;
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|a| a as &(dyn ToSql + Sync)).collect();
-        self.client.execute(&statement, &args).map_err(|e| broken(said(&e)))
+        self.client.execute(&statement, &args).map_err(|e| failed(&e))
     }
 
     fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>> {
         let statement = self.statement(sql)?;
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|a| a as &(dyn ToSql + Sync)).collect();
-        let rows = self.client.query(&statement, &args).map_err(|e| broken(said(&e)))?;
+        let rows = self.client.query(&statement, &args).map_err(|e| failed(&e))?;
         let vals = |row: &postgres::Row| {
             (0..row.len()).map(|i| row.try_get(i)).collect::<std::result::Result<_, _>>()
         };
-        rows.iter().map(|row| vals(row).map(Vals).map_err(|e| broken(said(&e)))).collect()
+        rows.iter().map(|row| vals(row).map(Vals).map_err(|e| failed(&e))).collect()
     }
 
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>> {
         let statement = self.statement(
             "INSERT INTO letter (id, once, root, parent, generation, grp, state, first_ms, failed_ms,
-                 not_before_ms, retain_ms, hold, crs, place, said)
+                 not_before_ms, retain_ms, hold, crs, last_ms, run, place, said)
              SELECT id, once, root, parent, generation, grp, state, first_ms, failed_ms, not_before_ms,
-                 retain_ms, hold, crs, CASE WHEN x0 IS NULL THEN NULL ELSE box(point(x0, y0), point(x1, y1)) END,
+                 retain_ms, hold, crs, failed_ms, run, CASE WHEN x0 IS NULL THEN NULL ELSE box(point(x0, y0), point(x1, y1)) END,
                  to_tsvector('simple', words)
              FROM unnest(?1::bytea[], ?2::bytea[], ?3::bytea[], ?4::bytea[], ?5::bigint[], ?6::bigint[],
                  ?7::bigint[], ?8::bigint[], ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[],
-                 ?13::text[], ?14::float8[], ?15::float8[], ?16::float8[], ?17::float8[], ?18::text[])
+                 ?13::text[], ?14::float8[], ?15::float8[], ?16::float8[], ?17::float8[], ?18::text[],
+                 ?19::text[])
              AS t (id, once, root, parent, generation, grp, state, first_ms, failed_ms, not_before_ms,
-                 retain_ms, hold, crs, x0, y0, x1, y1, words)
+                 retain_ms, hold, crs, x0, y0, x1, y1, words, run)
              ON CONFLICT DO NOTHING RETURNING id, seq",
         )?;
         macro_rules! column {
@@ -237,13 +247,14 @@ impl Db for Postgres {
                     &corner(2),
                     &corner(3),
                     &column!(r => r.words.as_str()),
+                    &column!(r => r.run.as_str()),
                 ],
             )
-            .map_err(|e| broken(said(&e)))?;
+            .map_err(|e| failed(&e))?;
         let mut seqs: HashMap<Vec<u8>, i64> = HashMap::with_capacity(added.len());
         for row in &added {
-            let id: Vec<u8> = row.try_get(0).map_err(|e| broken(said(&e)))?;
-            seqs.insert(id, row.try_get(1).map_err(|e| broken(said(&e)))?);
+            let id: Vec<u8> = row.try_get(0).map_err(|e| failed(&e))?;
+            seqs.insert(id, row.try_get(1).map_err(|e| failed(&e))?);
         }
         let new: Vec<(&&Packed, i64)> = rows
             .iter()
@@ -313,7 +324,7 @@ impl Postgres {
                     &column!(r => r.key_id.as_deref()),
                 ],
             )
-            .map_err(|e| broken(said(&e)))?;
+            .map_err(|e| failed(&e))?;
         let mut seen = HashSet::new();
         let blobs: Vec<(&[u8], &[u8])> = new
             .iter()
@@ -324,7 +335,7 @@ impl Postgres {
             .collect();
         if !blobs.is_empty() {
             let (shas, bytes): (Vec<&[u8]>, Vec<&[u8]>) = blobs.into_iter().unzip();
-            self.client.execute(&blob, &[&shas, &bytes]).map_err(|e| broken(said(&e)))?;
+            self.client.execute(&blob, &[&shas, &bytes]).map_err(|e| failed(&e))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
+use tidegate_core::letter::withhold::{withhold, withhold_query};
 use tidegate_core::letter::{LetterId, LetterState, fingerprint};
 
 /// The largest payload stored with its envelope, in bytes; a larger one becomes a blob.
@@ -15,7 +16,8 @@ pub(super) const INLINE_MAX: usize = 64 * 1024;
 pub enum Put {
     /// It is stored.
     New(LetterId),
-    /// The store already has an open letter for the same failure of the same record.
+    /// The store already has an open letter for the same failure of the same record; that one
+    /// counts the failure, once per run.
     Known,
 }
 
@@ -56,6 +58,8 @@ pub(in crate::letter) struct Packed {
     pub(super) first_ms: i64,
     /// Time of this failure, in milliseconds since 1970.
     pub(super) failed_ms: i64,
+    /// The id of the run that gave up; empty if there is none.
+    pub(super) run: String,
     /// The earliest time of a replay, in milliseconds since 1970.
     pub(super) not_before_ms: Option<i64>,
     /// The end of the retention, in milliseconds since 1970.
@@ -92,14 +96,16 @@ pub(super) fn sound(bbox: [f64; 4]) -> Option<[f64; 4]> {
     (bbox.iter().all(|x| x.is_finite()) && w <= e && s <= n).then_some(bbox)
 }
 
-/// The deduplication key: equal for the same failure of the same record.
-pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [u8; 16] {
+/// The deduplication key: equal for the same failure of the same record. `key` is that of the first
+/// letter of the lineage, so that a record whose replay failed is recognized when it fails in a run.
+pub(super) fn once(pipeline: &str, stage: &str, key: &str) -> [u8; 16] {
     let mut hash = Sha256::new();
     for part in [pipeline, stage, key] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    hash.update(generation.to_le_bytes());
+    // In version 2 of the tables this was the generation; letters of runs have generation 0.
+    hash.update(0u32.to_le_bytes());
     let bytes: [u8; 32] = hash.finalize().into();
     bytes.first_chunk().copied().unwrap_or_default()
 }
@@ -118,8 +124,12 @@ impl Packed {
             letter.lineage.root = id;
             letter.lineage.root_key.clone_from(&letter.idempotency_key);
         }
+        (letter.times, letter.last_seen_ms) = (1, letter.failure.failed_ms);
         if letter.retain_until_ms == 0 {
             letter = letter.retained_for(RETENTION_DAYS);
+        }
+        if recipient.is_some() {
+            without_values(&mut letter);
         }
         let payload = std::mem::take(&mut letter.payload);
         let (received, current, wrap, key_id) = match recipient {
@@ -152,16 +162,18 @@ impl Packed {
             normal,
         };
         let lineage = &letter.lineage;
+        let first_key = if lineage.root_key.is_empty() { &letter.idempotency_key } else { &lineage.root_key };
         let spatial = letter.spatial.as_ref();
         Ok(Packed {
             id,
-            once: once(&letter.pipeline, &letter.stage, &letter.idempotency_key, lineage.generation),
+            once: once(&letter.pipeline, &letter.stage, first_key),
             root: lineage.root,
             parent: lineage.parent,
             generation: lineage.generation,
             state: letter.state,
             first_ms: lineage.first_failed_ms,
             failed_ms: f.failed_ms,
+            run: letter.run.clone(),
             not_before_ms: letter.not_before_ms,
             retain_ms: letter.retain_until_ms,
             hold: letter.hold.clone(),
@@ -178,7 +190,40 @@ impl Packed {
     }
 }
 
+/// Leaves the values of the record out of the failure, which is not sealed.
+fn without_values(letter: &mut Letter) {
+    let f = &mut letter.failure;
+    f.message = withhold(&f.message);
+    f.causes.iter_mut().for_each(|cause| *cause = withhold(cause));
+    if let Some(http) = &mut f.http {
+        http.url = withhold_query(&http.url).to_owned();
+        http.body.clear();
+    }
+}
+
 impl LetterStore {
+    /// Gives, once, the open letters of failed replays in a store of version 2 the key of their
+    /// record, unless another open letter has it: in version 2 each generation had its own.
+    pub(super) fn rekey(&mut self) -> Result<()> {
+        if self.setting("once")?.is_none() {
+            return Ok(());
+        }
+        self.tx(|db, _| {
+            let open = "SELECT l.seq, b.envelope FROM letter l JOIN body b ON b.seq = l.seq
+                        WHERE l.generation > 0 AND l.state <= 6 ORDER BY l.seq";
+            for row in db.query(open, &[])? {
+                let letter: Letter = serde_json::from_str(&row.text(1)).map_err(broken)?;
+                let key = once(&letter.pipeline, &letter.stage, &letter.lineage.root_key);
+                db.exec(
+                    "UPDATE letter SET once = ?1 WHERE seq = ?2 AND NOT EXISTS
+                         (SELECT 1 FROM letter o WHERE o.once = ?1 AND o.state <= 6)",
+                    &[key.as_slice().into(), row.int(0).into()],
+                )?;
+            }
+            db.exec("DELETE FROM meta WHERE name = 'once'", &[]).map(|_| ())
+        })
+    }
+
     /// Stores letters, all or none, with one audit entry.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);
@@ -200,6 +245,9 @@ pub(super) fn put(
 ) -> Result<Vec<Put>> {
     let groups = rows.iter().map(|row| group(db, known, &row.group)).collect::<Result<Vec<i64>>>()?;
     let new = db.add(rows, &groups)?;
+    for (row, _) in rows.iter().zip(&new).filter(|(_, new)| !**new) {
+        count(db, row)?;
+    }
     let puts: Vec<Put> =
         rows.iter().zip(&new).map(|(row, new)| if *new { Put::New(row.id) } else { Put::Known }).collect();
     let mut digest = Sha256::new();
@@ -218,6 +266,20 @@ pub(super) fn put(
     });
     audit::append(db, writer, [AuditEvent::new(now_ms, "capture", detail).to("dead_letters")])?;
     Ok(puts)
+}
+
+/// Counts a failure at the open letter of its record. A batch that is repeated after a kill belongs
+/// to the same run and does not count; without a run, only a later failure counts. The retention
+/// starts anew: the source still has the record.
+fn count(db: &mut dyn Db, row: &Packed) -> Result<()> {
+    db.exec(
+        "UPDATE letter SET times = times + 1, run = ?1,
+             last_ms = CASE WHEN last_ms < ?2 THEN ?2 ELSE last_ms END,
+             retain_ms = CASE WHEN retain_ms < ?3 THEN ?3 ELSE retain_ms END
+         WHERE once = ?4 AND state <= 6 AND ((?1 <> '' AND run <> ?1) OR (?1 = '' AND last_ms < ?2))",
+        &[row.run.as_str().into(), row.failed_ms.into(), row.retain_ms.into(), row.once.as_slice().into()],
+    )
+    .map(|_| ())
 }
 
 fn group(

@@ -104,7 +104,7 @@ pub struct Health {
 /// The default capacity, in letters.
 pub(super) const CAPACITY: u64 = 5_000_000;
 
-const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive";
+const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive, l.times, l.last_ms";
 
 impl LetterStore {
     /// The letters that match a filter, without payloads unless requested.
@@ -129,17 +129,18 @@ impl LetterStore {
     }
 
     fn row(&mut self, row: &Vals, payload: bool) -> Result<StoredLetter> {
-        let mut letter: Letter = serde_json::from_str(&row.text(10)).map_err(broken)?;
+        let mut letter: Letter = serde_json::from_str(&row.text(12)).map_err(broken)?;
         letter.state = LetterState::from_number(row.int(5)).unwrap_or_default();
         letter.not_before_ms = row.maybe_int(6);
         letter.retain_until_ms = row.int(7);
         letter.hold = row.maybe_text(8);
         letter.archive = row.maybe_text(9);
+        (letter.times, letter.last_seen_ms) = (row.int(10).max(1) as u64, row.int(11));
         let mut sealed = None;
         if payload {
-            let received = self.part(row, 13)?.unwrap_or_default();
-            let current = self.part(row, 15)?;
-            match (row.maybe_blob(11), row.maybe_text(12)) {
+            let received = self.part(row, 15)?.unwrap_or_default();
+            let current = self.part(row, 17)?;
+            match (row.maybe_blob(13), row.maybe_text(14)) {
                 (wrap, Some(key_id)) => {
                     let wrap = wrap.unwrap_or_default();
                     sealed = Some(Sealed { id: letter.id, key_id, wrap, received, current });
@@ -228,7 +229,7 @@ impl LetterStore {
         };
         let n = args.len();
         let sql = format!(
-            "SELECT grp, state, count(*), min(l.first_ms), max(l.failed_ms) FROM letter l
+            "SELECT grp, state, count(*), min(l.first_ms), max(l.last_ms) FROM letter l
              WHERE ({condition}) AND l.first_ms <= ?{} AND l.first_ms > ?{} GROUP BY grp, state",
             n + 1,
             n + 2
@@ -314,12 +315,17 @@ impl LetterStore {
             oldest_ms: states.iter().filter(|g| g.open > 0).map(|g| g.first_ms).min(),
             bytes: self.db.bytes()?.max(0) as u64,
             capacity: self.capacity()?,
-            arrived_hour: self
-                .count(&LetterFilter { since_ms: Some(now_ms - 3_600_000), ..LetterFilter::default() })?,
+            arrived_hour: self.arrived_since(now_ms - 3_600_000)?,
             resolved: of(LetterState::Resolved),
             died_again: of(LetterState::Dead),
             spatial: self.count(&spatial)?,
         })
+    }
+
+    /// The number of letters that were new since then. A known one that failed once more is none.
+    fn arrived_since(&mut self, then_ms: i64) -> Result<u64> {
+        let rows = self.db.query("SELECT count(*) FROM letter WHERE failed_ms >= ?1", &[then_ms.into()])?;
+        Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
 
     /// The most letters that the store may hold.

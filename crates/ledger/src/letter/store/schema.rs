@@ -2,6 +2,7 @@
 //! one of the databases has.
 
 use crate::audit;
+use crate::letter::LetterError;
 use crate::sql::Spelling;
 
 /// The tables that both databases have, without those of the audit.
@@ -16,11 +17,12 @@ CREATE TABLE IF NOT EXISTS letter (
     generation BIGINT NOT NULL, grp BIGINT NOT NULL, state BIGINT NOT NULL,
     first_ms BIGINT NOT NULL, failed_ms BIGINT NOT NULL, not_before_ms BIGINT, retain_ms BIGINT NOT NULL,
     hold TEXT, archive TEXT, crs TEXT, plan BIGINT, lease BIGINT NOT NULL DEFAULT 0,
-    lease_until_ms BIGINT NOT NULL DEFAULT 0 ALSO
+    lease_until_ms BIGINT NOT NULL DEFAULT 0, times BIGINT NOT NULL DEFAULT 1, last_ms BIGINT NOT NULL DEFAULT 0,
+    run TEXT NOT NULL DEFAULT '' ALSO
 );
 CREATE UNIQUE INDEX IF NOT EXISTS letter_id ON letter (id);
 CREATE UNIQUE INDEX IF NOT EXISTS letter_once ON letter (once) WHERE state <= 6;
-CREATE INDEX IF NOT EXISTS letter_group ON letter (grp, state, failed_ms, first_ms);
+CREATE INDEX IF NOT EXISTS letter_seen ON letter (grp, state, last_ms, first_ms);
 CREATE INDEX IF NOT EXISTS letter_retain ON letter (retain_ms) WHERE hold IS NULL;
 CREATE INDEX IF NOT EXISTS letter_plan ON letter (plan) WHERE plan IS NOT NULL;
 CREATE INDEX IF NOT EXISTS letter_parent ON letter (parent) WHERE parent IS NOT NULL;
@@ -50,16 +52,43 @@ CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NU
 ";
 
 /// The schema version; a newer one is refused.
-pub(super) const VERSION: &str = "2";
+pub(super) const VERSION: &str = "3";
 
 /// The statements that create all tables.
 pub(super) fn tables(spelling: &Spelling, also: &str) -> String {
     spelling.spell(&format!("{TABLES}{}", audit::TABLES)).replace(" ALSO", also)
 }
 
+/// The error for tables of a version that this program does not know.
+pub(super) fn unknown(version: &str) -> LetterError {
+    LetterError::Store(format!("its tables have version {version}, expected {VERSION}"))
+}
+
+/// The statements that migrate tables of an older version; `None` if the version is unknown.
+pub(super) fn upgrade(version: &str, spelling: &Spelling) -> Option<String> {
+    match version {
+        "1" => Some(format!("{} {SINCE_2}", since_1(spelling))),
+        "2" => Some(SINCE_2.into()),
+        VERSION => Some(String::new()),
+        _ => None,
+    }
+}
+
+/// Migrates version 2, which did not count how often an open letter failed.
+const SINCE_2: &str = "
+ALTER TABLE letter ADD COLUMN times BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE letter ADD COLUMN last_ms BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE letter ADD COLUMN run TEXT NOT NULL DEFAULT '';
+UPDATE letter SET last_ms = failed_ms;
+DROP INDEX IF EXISTS letter_group;
+CREATE INDEX letter_seen ON letter (grp, state, last_ms, first_ms);
+INSERT INTO meta VALUES ('once', 'by generation') ON CONFLICT DO NOTHING;
+UPDATE meta SET value = '3' WHERE name = 'version';
+";
+
 /// Migrates version 1, whose audit had no key, code, destination or signatures. The next program
 /// that opens it for writing signs it.
-pub(super) fn since_1(spelling: &Spelling) -> String {
+fn since_1(spelling: &Spelling) -> String {
     let columns = audit::COLUMNS_SINCE_2.map(|name| format!("ALTER TABLE audit ADD COLUMN {name} TEXT;"));
     let tables = spelling.spell(audit::TABLES);
     format!(

@@ -81,10 +81,7 @@ impl Sqlite {
         };
         match found().map_err(broken)? {
             Some(version) if version == VERSION => Ok(()),
-            Some(version) if version == "1" => self.since_1().map_err(broken),
-            Some(version) => {
-                Err(LetterError::Store(format!("its tables have version {version}, expected {VERSION}")))
-            }
+            Some(_) => self.upgrade(),
             None => {
                 let tables = schema::tables(&SQLITE, "");
                 let sql = format!(
@@ -98,16 +95,18 @@ impl Sqlite {
 }
 
 impl Sqlite {
-    /// Migrates tables of version 1, unless another process already did.
-    fn since_1(&self) -> rusqlite::Result<()> {
+    /// Migrates tables of an older version, unless another process already did.
+    fn upgrade(&self) -> Result<()> {
         let c = &self.connection;
-        c.execute_batch("BEGIN IMMEDIATE")?;
-        let version: String =
-            c.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0))?;
-        if version == "1" {
-            c.execute_batch(&schema::since_1(&SQLITE))?;
-        }
-        c.execute_batch("COMMIT")
+        c.execute_batch("BEGIN IMMEDIATE").map_err(broken)?;
+        let found = c.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0));
+        let done = found.map_err(broken).and_then(|version: String| {
+            let sql = schema::upgrade(&version, &SQLITE).ok_or_else(|| schema::unknown(&version))?;
+            c.execute_batch(&format!("{sql} COMMIT")).map_err(broken)
+        });
+        done.inspect_err(|_| {
+            let _ = c.execute_batch("ROLLBACK");
+        })
     }
 }
 
@@ -186,8 +185,8 @@ impl Db for Sqlite {
 fn add(c: &Connection, rows: &[&Packed], groups: &[i64]) -> rusqlite::Result<Vec<bool>> {
     let mut letter = c.prepare_cached(
         "INSERT INTO letter (id, once, root, parent, generation, grp, state, first_ms, failed_ms,
-             not_before_ms, retain_ms, hold, crs)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING",
+             not_before_ms, retain_ms, hold, crs, last_ms, run)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?9, ?14) ON CONFLICT DO NOTHING",
     )?;
     let mut body = c.prepare_cached(
         "INSERT INTO body (seq, envelope, received, received_blob, current, current_blob, wrap, key_id)
@@ -213,6 +212,7 @@ fn add(c: &Connection, rows: &[&Packed], groups: &[i64]) -> rusqlite::Result<Vec
             row.retain_ms,
             row.hold,
             row.crs,
+            row.run,
         ])?;
         new.push(added == 1);
         if added == 0 {

@@ -98,7 +98,7 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
 }
 
 /// Why there is no connection: the message of the database, or the addresses that were tried.
-fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
+pub(crate) fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
     use postgres::config::Host;
     if e.as_db_error().is_some() {
         return judge(e).at("cannot use the database");
