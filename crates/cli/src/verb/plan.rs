@@ -12,7 +12,7 @@ use tidegate_pipeline::run::{PagePlan, Plan, plan};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
-use crate::predict::{Prediction, predict};
+use crate::predict::{Prediction, Terms, predict};
 use crate::progress::{self, thousands};
 
 /// Show what a run would do, without writing anything
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     format: OutputFormat,
 }
 
-fn price(text: &str) -> Result<f64, String> {
+pub(crate) fn price(text: &str) -> Result<f64, String> {
     let price: f64 =
         text.parse().map_err(|_| format!("invalid price {text:?}; expected a number such as 0.50"))?;
     if (0.0..=1e9).contains(&price) {
@@ -111,9 +111,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Estimate {
     /// The price of 1,000 calls.
-    price: Option<f64>,
+    pub(crate) price: Option<f64>,
     /// The number of records of the source.
-    records: Option<u64>,
+    pub(crate) records: Option<u64>,
 }
 
 /// Prints the plan; also for `run --dry-run`.
@@ -131,7 +131,9 @@ pub(crate) fn print_plan(
                 .iter()
                 .filter_map(|asked| {
                     let questions = asked.questions.or(records.map(|n| asked.for_records(n)))?;
-                    Some(predict(asked, questions, &policy, asked.price_per_thousand.or(price)))
+                    let price = asked.price_per_thousand.or(price);
+                    let terms = Terms { price, patience_seconds: plan.patience_seconds };
+                    Some(predict(asked, questions, &policy, terms))
                 })
                 .flatten()
                 .collect();
@@ -146,7 +148,9 @@ pub(crate) fn print_plan(
             Ok(if plan.sink_problems.is_empty() { Exit::Done } else { Exit::Usage })
         }
         Err(what) => {
-            out::say(&format!("tidegate: {}: {what}", file.display()));
+            // A preset has no file.
+            let about = if file == Path::new("") { String::new() } else { format!("{}: ", file.display()) };
+            out::say(&format!("tidegate: {about}{what}"));
             Ok(Exit::Usage)
         }
     }
@@ -219,12 +223,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
             Some((rate, burst)) => format!("limit {rate} calls/s, burst {burst} (from the profile)"),
             None => "limit unknown, none assumed".to_owned(),
         };
-        let told = asked
-            .lane
-            .limit
-            .rate_max
-            .map(|rate| format!("; at most {rate}/s (from the manifest)"))
-            .unwrap_or_default();
+        let told = asked.rate_asked.map(|rate| format!("; {rate}/s asked for")).unwrap_or_default();
         row("service", format!("{}: {terms}{told}", asked.service));
         if let Some(pages) = asked.source {
             row("", requests(&pages));
@@ -235,6 +234,12 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         for p in own {
             row("", format!("{:<18}{}", p.case, outcome(p)));
         }
+    }
+    for (at, request) in plan.requests.iter().enumerate() {
+        row(if at == 0 { "requests" } else { "" }, request.clone());
+    }
+    for warning in &plan.warnings {
+        row("warning", warning.clone());
     }
     text
 }
@@ -252,14 +257,21 @@ fn requests(pages: &PagePlan) -> String {
 fn outcome(p: &Prediction) -> String {
     let mut text = format!("{}, {}", span(p.seconds), count(p.calls, "call"));
     let mut add = |more: String| text.push_str(&format!(", {more}"));
-    for (n, word) in [(p.dead, "given up"), (p.parked, "postponed")] {
-        if n > 0 {
-            add(format!("{} {word}", thousands(n)));
+    for (n, bound, word) in
+        [(p.dead, p.dead_fewer_than, "given up"), (p.parked, p.parked_fewer_than, "postponed")]
+    {
+        match bound {
+            Some(bound) => add(format!("fewer than {} {word}", thousands(bound))),
+            None if n > 0 => add(format!("{} {word}", thousands(n))),
+            None => {}
         }
     }
     add(format!("a record waits at most {}", span(p.wait_max_seconds)));
     if let Some(cost) = p.cost {
         add(format!("costs {cost:.2}"));
+    }
+    if let Some(note) = p.note {
+        text.push_str(&format!("; {note}"));
     }
     text
 }
