@@ -59,12 +59,7 @@ pub(crate) struct Prediction {
 }
 
 /// Simulates the calls to one service.
-pub(crate) fn predict(
-    asked: &ServiceLoad,
-    questions: u64,
-    policy: &Policy,
-    terms: Terms,
-) -> Vec<Prediction> {
+pub(crate) fn predict(asked: &ServiceLoad, questions: u64, policy: &Policy, terms: Terms) -> Vec<Prediction> {
     let mut call = policy.call;
     call.history = false;
     // As in a real run: a lane that learns its rate does not wait for the reset of a quota.

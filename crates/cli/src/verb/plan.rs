@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 use crate::predict::{Prediction, Terms, predict};
 use crate::progress::{self, thousands};
+use crate::summary::gate_effect;
 
 /// Show what a run would do, without writing anything
 ///
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price: Option<f64>,
 
-    /// Number of records, if the source does not declare one
+    /// Number of records, if the source does not declare one; the rows of a local CSV are counted
     #[arg(long, value_name = "N")]
     records: Option<u64>,
 
@@ -177,15 +178,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row("become", fields(&plan.fields_out));
     }
     for (at, (gate, severity, rate)) in plan.gates.iter().enumerate() {
-        let share = (rate * 1e8).round() / 1e6;
-        let what = match (severity.as_str(), share) {
-            ("reject", 100.0) => "rejects failures".to_owned(),
-            ("reject", share) => format!("rejects failures, halts above {share} %"),
-            ("halt", 0.0) => "halts at the first failure".to_owned(),
-            ("halt", share) => format!("halts above {share} %"),
-            (_, 0.0) => "warns".to_owned(),
-            (_, share) => format!("warns above {share} %"),
-        };
+        let what = gate_effect(severity, *rate);
         row(if at == 0 { "gates" } else { "" }, format!("{gate}: {what}"));
     }
     let key = if plan.key.is_empty() { String::new() } else { format!(" by {}", plan.key.join(", ")) };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_core::lane::LaneConfig;
-use tidegate_geo::format::csv::CsvReader;
 use tidegate_geo::format::Format;
+use tidegate_geo::format::csv::CsvReader;
 use tidegate_geo::format::geojson::ReadOptions;
 
 use super::build::{PipelineParts, build};
@@ -158,7 +158,8 @@ fn csv_records(form: &SourceSpec, folder: &Path) -> Option<u64> {
     let path = step::path(folder, file);
     let format = form.format.map(InputFormat::format).or_else(|| Format::of_path(&path));
     // The source has been opened already, so what cannot be read was reported there.
-    (format == Some(Format::Csv)).then(|| CsvReader::open(&path, ReadOptions::default()).ok()?.count().ok())?
+    (format == Some(Format::Csv))
+        .then(|| CsvReader::open(&path, ReadOptions::default()).ok()?.count().ok())?
 }
 
 /// The first requests of the first step that calls a service, as a run would send them. Nothing is
