@@ -379,8 +379,8 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
     if reused > 0 {
         notes.push(format!("{} reused", counted(reused, "answer", "answers")));
     }
+    notes.push(counted(summary.retry_count_total, "retry", "retries"));
     if summary.retry_count_total > 0 {
-        notes.push(counted(summary.retry_count_total, "retry", "retries"));
         notes.push(format!("{} throttled", thousands(summary.throttled)));
         let backoff = Duration::from_secs_f64(summary.seconds_in_backoff.clamp(0.0, 1e9));
         notes.push(format!("{} in backoff", span(backoff)));
