@@ -14,10 +14,12 @@ use tidegate_pipeline::run::{RunOptions, csv_delimiter, csv_encoding};
 
 use super::calls::{CallArgs, Reach, time};
 use super::{plan, same_file};
+use crate::complete;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
 use crate::out::{self, OutputFormat};
+use clap_complete::ArgValueCandidates;
 
 /// Geocode the rows of a CSV file
 ///
@@ -63,6 +65,7 @@ pub(crate) struct Args {
 
     /// Provider profile; `tidegate profiles ls` lists them
     #[arg(long, value_name = "NAME", default_value = "generic")]
+    #[arg(add = ArgValueCandidates::new(complete::profiles))]
     profile: String,
 
     /// URL of the service, or a template with {address}, {lat}, {lon}, {key}
