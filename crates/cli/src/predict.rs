@@ -69,7 +69,7 @@ pub(crate) fn predict(asked: &ServiceLoad, questions: u64, policy: &Policy, term
     let limit =
         asked.allowed.map(|(rate, burst)| ServerLimitSpec::TokenBucket { rate, burst: f64::from(burst) });
     let healthy = ServerSpec { service, limit, ..ServerSpec::default() };
-    let sample = Sample { simulated: questions.min(QUESTIONS_MAX), questions };
+    let sample = SimulatedPart { simulated: questions.min(QUESTIONS_MAX), questions };
     let simulate = |server: ServerSpec, end: u64| {
         World {
             workload: Workload::Drain { requests: sample.simulated },
@@ -145,7 +145,7 @@ pub(crate) struct Terms {
 
 /// The simulated part of all requests.
 #[derive(Clone, Copy)]
-struct Sample {
+struct SimulatedPart {
     simulated: u64,
     questions: u64,
 }
@@ -160,7 +160,7 @@ struct Forecast {
     parked: u64,
 }
 
-impl Sample {
+impl SimulatedPart {
     fn factor(self) -> f64 {
         self.questions as f64 / self.simulated.max(1) as f64
     }
@@ -223,7 +223,7 @@ impl Forecast {
 mod tests {
     use super::*;
 
-    const MANY: Sample = Sample { simulated: 2000, questions: 50_000 };
+    const MANY: SimulatedPart = SimulatedPart { simulated: 2000, questions: 50_000 };
 
     fn counts(last: u64, calls: u64, dead: u64) -> WorldCounts {
         WorldCounts { last: last * 1_000_000_000, calls, dead, done: 2000 - dead, ..WorldCounts::default() }
@@ -233,7 +233,7 @@ mod tests {
     fn one_of_many_is_a_bound_and_no_number() {
         assert_eq!(MANY.fewer_than(1), Some(119));
         assert_eq!((MANY.fewer_than(0), MANY.fewer_than(10)), (None, None));
-        assert_eq!(Sample { simulated: 300, questions: 300 }.fewer_than(1), None);
+        assert_eq!(SimulatedPart { simulated: 300, questions: 300 }.fewer_than(1), None);
     }
 
     #[test]

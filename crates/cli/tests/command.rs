@@ -94,6 +94,7 @@ fn shells_get_their_completions() {
 }
 
 /// What a script would offer for the last of these words.
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 fn offered(dir: &Path, shell: &str, words: &[&str]) -> Vec<String> {
     let index = words.len().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))

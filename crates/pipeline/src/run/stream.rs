@@ -214,7 +214,7 @@ mod tests {
             Ok(Box::new(Begun(self.0.clone(), batch)))
         }
 
-        fn preview(&self, _: &Batch, _: usize) -> Result<String, Problem> {
+        fn preview(&self, _: &Batch, _: usize) -> Result<String, tidegate_geo::Problem> {
             Ok(String::new())
         }
     }
