@@ -122,7 +122,7 @@ mod tests {
     fn what_matters_most_stays_longest() {
         let at = |width| fit(parts(), width, false).0;
         assert_eq!(at(80), "██████████░░░░░░░░░░░░░░  40 % · 600 read · 10 rejected · 100/s · 6.0 s left");
-        assert_eq!(at(62), "███░░░░░  40 % · 600 read · 10 rejected · 100/s · 6.0 s left");
+        assert_eq!(at(60), "███░░░░░  40 % · 600 read · 10 rejected · 100/s · 6.0 s left");
         assert_eq!(at(54), "40 % · 600 read · 10 rejected · 100/s · 6.0 s left");
         assert_eq!(at(24), "10 rejected · 6.0 s left");
         assert_eq!(at(12), "6.0 s left");
