@@ -42,6 +42,7 @@ lint: ## clippy, warnings denied; one type name, one meaning
 .PHONY: features
 features: ## the libraries without what is optional: no PostgreSQL, GeoParquet or object stores
 	$(CARGO) check --locked -p tidegate-client
+	! $(CARGO) tree --locked -p tidegate-client --features tower -e normal --prefix none | grep -E 'sqlite|postgres|parquet|arrow|object_store'
 	$(CARGO) check --locked -p tidegate-pipeline --no-default-features
 
 .PHONY: docs

@@ -24,7 +24,7 @@ use tidegate_pipeline::telemetry::{Telemetry, together};
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, OutputFormat};
-use crate::progress::{EVERY, line, span, thousands};
+use crate::progress::{EVERY, Progress, RecentRate, erase, line, span, thousands};
 use crate::report;
 use crate::stop::StopSignals;
 
@@ -148,9 +148,10 @@ impl Execution<'_> {
         let quiet = self.quiet;
         let terminal = io::stderr().is_terminal();
         let started = Instant::now();
-        let mut began = started;
+        let mut rate = RecentRate::default();
         let mut last = Instant::now();
-        let mut drawn = false;
+        // The length of the line on the terminal.
+        let mut drawn = 0;
         // With --resume, say whether a run is continued or a new one is started.
         let mut told = quiet || !self.options.resume;
         let mut announce = || {
@@ -167,21 +168,27 @@ impl Execution<'_> {
                 continue;
             }
             last = Instant::now();
-            if !watch.begun.load(Ordering::Relaxed) {
-                began = last;
-            }
-            let now = line(watch, (started.elapsed(), began.elapsed()), out::color());
+            let recent = if watch.begun.load(Ordering::Relaxed) {
+                rate.read(started.elapsed(), watch.done.load(Ordering::Relaxed))
+            } else {
+                0.0
+            };
+            let progress = Progress { started: started.elapsed(), rate: recent };
+            // Asked each time, because a window may be resized. The last column stays free: some
+            // terminals wrap a line that fills it.
+            let width = if terminal { out::width() } else { usize::MAX };
+            let (now, length) = line(watch, progress, width.saturating_sub(1), out::color());
             let mut err = io::stderr().lock();
             // If standard error is closed, nobody reads the progress.
             let _ = if terminal {
-                drawn = true;
-                write!(err, "\r\x1b[2K{now}").and_then(|()| err.flush())
+                let before = std::mem::replace(&mut drawn, length);
+                write!(err, "{}{now}", erase(before, width)).and_then(|()| err.flush())
             } else {
                 writeln!(err, "{now}")
             };
         }
-        if drawn {
-            let _ = write!(io::stderr().lock(), "\r\x1b[2K");
+        if drawn > 0 {
+            let _ = write!(io::stderr().lock(), "{}", erase(drawn, out::width()));
         }
         announce();
     }
@@ -379,8 +386,8 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
     if reused > 0 {
         notes.push(format!("{} reused", counted(reused, "answer", "answers")));
     }
+    notes.push(counted(summary.retry_count_total, "retry", "retries"));
     if summary.retry_count_total > 0 {
-        notes.push(counted(summary.retry_count_total, "retry", "retries"));
         notes.push(format!("{} throttled", thousands(summary.throttled)));
         let backoff = Duration::from_secs_f64(summary.seconds_in_backoff.clamp(0.0, 1e9));
         notes.push(format!("{} in backoff", span(backoff)));

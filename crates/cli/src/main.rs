@@ -4,6 +4,7 @@
 //! in [`verb`]. Data goes to standard output, messages to standard error.
 #![forbid(unsafe_code)]
 
+mod complete;
 mod deploy;
 mod execute;
 mod exit;
@@ -54,6 +55,9 @@ struct Args {
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(apologise));
+    if complete::answers() {
+        return Exit::Done.into();
+    }
     match Args::try_parse() {
         Ok(args) => panic::catch_unwind(|| run(&args)).unwrap_or(Exit::Failure).into(),
         Err(usage) => {

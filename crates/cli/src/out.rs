@@ -55,3 +55,11 @@ fn may_color(to: &impl IsTerminal) -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     !set("NO_COLOR") && !dumb && to.is_terminal()
 }
+
+/// The columns of the terminal on standard error; 80 if it does not say.
+pub(crate) fn width() -> usize {
+    terminal_size::terminal_size_of(io::stderr())
+        .map(|(width, _)| usize::from(width.0))
+        .filter(|width| *width > 0)
+        .unwrap_or(80)
+}

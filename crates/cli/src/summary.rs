@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
+use tidegate_client::secret::Redactor;
+use tidegate_pipeline::gate::declared;
 use tidegate_pipeline::manifest::{
-    EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, StepSpec, ToleranceSpec, WriteMode, human,
+    EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human,
 };
+use url::Url;
 
 /// The most backoff delays that are listed individually.
 const WAITS_SHOWN: u32 = 6;
@@ -22,9 +25,8 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
         ("breaker", breaker(manifest)),
         ("retry budget", budget(manifest)),
         ("rate", rate(manifest)),
-        ("halts", halts(manifest)),
     ]);
-    let rows: Vec<_> = rows.collect();
+    let rows: Vec<_> = rows.chain(gates(manifest)).collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut text = format!("{}: valid\n\n", manifest.pipeline.id);
     for (name, value) in rows {
@@ -39,8 +41,8 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let pipeline = &manifest.pipeline;
     let (Some(source), Some(sink)) = (&pipeline.source, &pipeline.sink) else { return Vec::new() };
     let place = |file: &Option<String>, table: Option<String>| file.clone().or(table).unwrap_or_default();
-    let from =
-        place(&source.file, source.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
+    let table = source.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table));
+    let from = place(&source.file, table.or_else(|| service(manifest, source)));
     let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let mode = match sink.mode() {
         WriteMode::Upsert => format!("upsert by {}", sink.key.join(", ")),
@@ -52,9 +54,20 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     vec![
         ("source", format!("{from}, {} records at a time", source.batch_size)),
         ("steps", named(pipeline.steps.iter().map(StepSpec::name).collect())),
-        ("gates", named(pipeline.gates.iter().map(|gate| gate.check.name()).collect())),
         ("sink", format!("{to}, {mode}")),
     ]
+}
+
+/// The address and the layer of a service that is the source.
+fn service(manifest: &Manifest, source: &SourceSpec) -> Option<String> {
+    let name = source.service.as_ref()?;
+    let url = manifest.pipeline.services.get(name).and_then(|service| service.url.as_deref());
+    let place = match url.and_then(|url| Url::parse(url).ok()) {
+        Some(url) => format!("service {name}, {}", Redactor::new().url(&url)),
+        None => format!("service {name}"),
+    };
+    let layer = source.layer.as_ref().map(|layer| format!(", layer {layer}")).unwrap_or_default();
+    Some(format!("{place}{layer}"))
 }
 
 fn attempts(manifest: &Manifest) -> String {
@@ -190,18 +203,28 @@ fn rate(manifest: &Manifest) -> String {
     format!("{rate}{burst}; at most {} in flight", limit.max_in_flight)
 }
 
-fn halts(manifest: &Manifest) -> String {
-    let tolerance = &manifest.pipeline.tolerance;
-    let geometry = if tolerance.halt_on_geometry_invalid {
-        "at an invalid geometry"
-    } else {
-        "not at an invalid geometry (dead letter)"
-    };
-    format!(
-        "above {} nulls; {geometry}; below {}",
-        percent(tolerance.max_null_rate),
-        count(tolerance.precision_decimal_threshold.unwrap_or(ToleranceSpec::PRECISION), "decimal place"),
-    )
+/// What each gate does, in the words of `plan`.
+fn gates(manifest: &Manifest) -> Vec<(&'static str, String)> {
+    let rows = declared(manifest, true).into_iter().map(|gate| {
+        let then = gate_effect(gate.severity_name(), gate.max_rate);
+        let only = if gate.only_in_degrees { " (only for records in degrees)" } else { "" };
+        format!("{}: {then}{only}", gate.label)
+    });
+    rows.enumerate().map(|(at, row)| (if at == 0 { "gates" } else { "" }, row)).collect()
+}
+
+/// What a gate does with failures, given the share that it tolerates.
+pub(crate) fn gate_effect(severity: &str, max_rate: f64) -> String {
+    match (severity, percent(max_rate)) {
+        // No more than all can fail.
+        ("halt", _) if max_rate >= 1.0 => "never halts: all may fail".to_owned(),
+        ("reject", _) if max_rate >= 1.0 => "rejects failures".to_owned(),
+        ("reject", share) => format!("rejects failures, halts above {share}"),
+        ("halt", _) if max_rate <= 0.0 => "halts at the first failure".to_owned(),
+        ("halt", share) => format!("halts above {share}"),
+        (_, _) if max_rate <= 0.0 => "warns".to_owned(),
+        (_, share) => format!("warns above {share}"),
+    }
 }
 
 /// A fraction as a percentage.

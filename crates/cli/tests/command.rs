@@ -3,6 +3,8 @@
 mod common;
 
 use common::tidegate;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const VERBS: [&str; 23] = [
@@ -87,7 +89,53 @@ fn shells_get_their_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let ran = tidegate(&["completions", shell]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{shell}");
-        assert!(ran.stdout.contains("validate"), "{shell}");
+        assert!(ran.stdout.contains("TIDEGATE_COMPLETE"), "{shell}: {}", ran.stdout);
+    }
+}
+
+/// What a script would offer for the last of these words.
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+fn offered(dir: &Path, shell: &str, words: &[&str]) -> Vec<String> {
+    let index = words.len().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args([&["--", "tidegate"], words].concat())
+        .current_dir(dir)
+        .envs([("TIDEGATE_COMPLETE", shell), ("_CLAP_COMPLETE_INDEX", &index), ("_CLAP_IFS", "\n")])
+        .envs([("_CLAP_COMPLETE_COMP_TYPE", "9"), ("_CLAP_COMPLETE_SPACE", "true")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // zsh adds a help text after a colon, fish after a tab.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().map(|line| line.split(['\t', ':']).next().unwrap_or_default().trim().to_owned()).collect()
+}
+
+#[test]
+fn completions_know_profiles_layers_and_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), "id,lon,lat\n1,16,48\n").unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["convert", "a.csv", "towns.gpkg", "--from-crs", "EPSG:4326"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let nested = dir.path().join("pipelines");
+    fs::create_dir(&nested).unwrap();
+    fs::write(
+        nested.join("wfs.yaml"),
+        "pipeline:\n  id: p\n  source: { service: s, layer: parcels }\n  services: { s: { url: \"https://geo.example/wfs\" } }\n  sink: { file: o.gpkg, key: [id] }\n  retry_policy: { max_attempts: 3, base_delay: 1s, retryable_status_codes: [429] }\n  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: true }\n",
+    )
+    .unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let of = |words: &[&str]| offered(dir.path(), shell, words);
+        assert_eq!(of(&["valid"]), ["validate"], "{shell}");
+        assert_eq!(of(&["geocode", "--profile", "nomi"]), ["nominatim"], "{shell}");
+        assert_eq!(of(&["profiles", "show", "openc"]), ["opencage"], "{shell}");
+        assert_eq!(of(&["dlq", "ls", "--code", "TIMEO"]), ["TIMEOUT"], "{shell}");
+        assert_eq!(of(&["inspect", "towns.gpkg", "--layer", ""]), ["towns"], "{shell}");
+        let layers = offered(&nested, shell, &["fetch", "https://geo.example/wfs", "--layer", "p"]);
+        assert_eq!(layers, ["parcels"], "{shell}: those of the pipelines");
     }
 }
 
@@ -119,7 +167,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("schema")
         .stdout(full)
@@ -149,9 +197,9 @@ fn mistakes_get_a_next_step() {
     };
     let feature =
         r#"{"type":"Feature","properties":{"a":"x"},"geometry":{"type":"Point","coordinates":[1,2]}}"#;
-    std::fs::write(dir.path().join("a.geojsonl"), feature).unwrap();
-    std::fs::write(dir.path().join("data.txt"), feature).unwrap();
-    std::fs::write(dir.path().join("a.csv"), "id,address\n1,x\n").unwrap();
+    fs::write(dir.path().join("a.geojsonl"), feature).unwrap();
+    fs::write(dir.path().join("data.txt"), feature).unwrap();
+    fs::write(dir.path().join("a.csv"), "id,address\n1,x\n").unwrap();
     for file in ["a.geojsonl", "data.txt", "a.csv"] {
         let init = format!("`tidegate init {file} -o pipeline.yaml`");
         says(&["run", file], &["is data", "not a manifest", &init]);

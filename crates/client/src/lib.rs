@@ -16,6 +16,13 @@
 //! | [`lock`] | locks a mutex even if it is poisoned |
 #![forbid(unsafe_code)]
 
+pub use tidegate_core;
+
+/// The examples of the page about this crate are compiled as its doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/client.md")]
+mod page {}
+
 pub mod adapter;
 #[cfg(feature = "cache")]
 pub mod cache;

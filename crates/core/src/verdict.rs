@@ -5,8 +5,11 @@
 //! header formats and clock skew. They are binding: no attempt of the record (for throttles, no call
 //! of the lane) is sent before them.
 
+use crate::classify::Classifier;
+use crate::hint::{self, HintProfile};
+use crate::signal::Signal;
 use crate::taxonomy::Code;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,33 @@ pub struct Verdict {
 impl Verdict {
     /// A success.
     pub const DONE: Verdict = Verdict { kind: VerdictKind::Done, code: Code::OK, status: None };
+
+    /// What a response means by its status and its headers: whether a retry may help, and not before
+    /// when. Headers are pairs of name and value, as a `HeaderMap` yields them; a service that puts
+    /// errors into a 200 needs a [`Classifier`] with a finding.
+    ///
+    /// ```
+    /// use tidegate_core::{Mono, Verdict, VerdictKind, Wall};
+    ///
+    /// let (now, wall) = (Mono::from_millis(5_000), Wall::from_secs(1_794_718_800));
+    /// let verdict = Verdict::from_response(503, [("retry-after", "7")], now, wall);
+    /// assert_eq!(verdict.kind, VerdictKind::Transient { until: Some(Mono::from_millis(12_000)) });
+    /// assert!(Verdict::from_response(404, [("", ""); 0], now, wall).is_answer());
+    /// ```
+    #[must_use]
+    pub fn from_response<'a, N, V>(
+        status: u16,
+        headers: impl IntoIterator<Item = (&'a N, &'a V)>,
+        now: Mono,
+        wall: Wall,
+    ) -> Verdict
+    where
+        N: AsRef<[u8]> + ?Sized + 'a,
+        V: AsRef<[u8]> + ?Sized + 'a,
+    {
+        let hints = hint::read(headers, wall, &HintProfile::default());
+        Classifier::default().classify(&Signal::Http { status, finding: None }, &hints, now)
+    }
 
     /// The earliest time of the next call that the server asked for.
     #[must_use]

@@ -107,7 +107,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 20);
+    assert_eq!(count, 21);
 }
 
 /// The page that describes a section.

@@ -4,20 +4,24 @@
 //! path; the view is cropped to the points. Points on the same pixel are drawn once, so a page with
 //! a million matches stays small.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+
+use super::overlay;
 
 /// The path data of the land, in tenths of a degree from 180° W, 90° N.
 pub(crate) const LAND: &str = include_str!("land.path");
 /// The number of grid cells across the view; points in the same cell are drawn once.
 const GRID: f64 = 900.0;
-const WORLD: (f64, f64) = (3600.0, 1800.0);
+pub(super) const WORLD: (f64, f64) = (3600.0, 1800.0);
 
 /// The points of one kind: CSS class, label and positions.
 pub(super) struct MarkerLayer<'a> {
     pub(super) mark: MarkerShape,
     pub(super) name: &'a str,
     pub(super) places: &'a [(f64, f64)],
+    /// The number of records, of which the places may be a part.
+    pub(super) records: u64,
 }
 
 /// Kinds differ in shape as well as in colour.
@@ -40,19 +44,22 @@ impl MarkerShape {
     /// The path of a marker at a position; `r` is its half width.
     pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
         let d = 2.0 * r;
+        // Enough for a small view, and no more digits than a large one needs.
+        let n = if r < 0.1 { 4 } else { 2 };
         match self {
-            MarkerShape::Dot => format!("M{x:.2} {y:.2}h0"),
+            MarkerShape::Dot => format!("M{x:.n$} {y:.n$}h0"),
             MarkerShape::Ring => {
-                format!("M{:.2} {y:.2}a{r:.3} {r:.3} 0 1 0 {d:.3} 0a{r:.3} {r:.3} 0 1 0 -{d:.3} 0", x - r)
+                format!("M{:.n$} {y:.n$}a{r:.4} {r:.4} 0 1 0 {d:.4} 0a{r:.4} {r:.4} 0 1 0 -{d:.4} 0", x - r)
             }
             MarkerShape::Cross => {
-                format!("M{:.2} {:.2}l{d:.3} {d:.3}m0 -{d:.3}l-{d:.3} {d:.3}", x - r, y - r)
+                format!("M{:.n$} {:.n$}l{d:.4} {d:.4}m0 -{d:.4}l-{d:.4} {d:.4}", x - r, y - r)
             }
         }
     }
 }
 
-/// The map: land, graticule, and the points; the last layer is on top.
+/// The map: land, graticule, the points, their counts, and the world as an inset. The last layer is
+/// on top.
 pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     let turn = |(lon, lat): &(f64, f64)| {
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
@@ -62,11 +69,15 @@ pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     let cell = view.width / GRID;
     let mut drawn = String::new();
     let mut said = Vec::new();
+    // The number of records in each cell, of all layers.
+    let mut cells: BTreeMap<(i64, i64), f64> = BTreeMap::new();
     for layer in layers.iter().filter(|layer| !layer.places.is_empty()) {
         let mut seen = BTreeSet::new();
         let mut path = String::new();
+        let each = layer.records as f64 / layer.places.len() as f64;
         for (x, y) in layer.places.iter().filter_map(turn) {
             let place = (((x - view.x) / cell) as i64, ((y - view.y) / cell) as i64);
+            *cells.entry(place).or_default() += each;
             if seen.insert(place) {
                 let at = |n: i64, from: f64| from + (n as f64 + 0.5) * cell;
                 path.push_str(&layer.mark.path(at(place.0, view.x), at(place.1, view.y), 3.6 * cell));
@@ -75,13 +86,16 @@ pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
         let _ = write!(drawn, "<path class=\"{}\" d=\"{path}\"/>", layer.mark.class());
         said.push(format!("{} {}", seen.len(), layer.name));
     }
+    let about = layers.iter().any(|layer| layer.records > layer.places.len() as u64);
+    drawn.push_str(&overlay::counts(&view, &cells, cell, about));
+    drawn.push_str(&overlay::inset(&view, &all));
     let MapView { x, y, width, height } = view;
     format!(
-        "<svg class=\"map\" viewBox=\"{x:.2} {y:.2} {width:.2} {height:.2}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
+        "<svg class=\"map\" viewBox=\"{x:.4} {y:.4} {width:.4} {height:.4}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
          <title id=\"map-t\">Map of the records</title>\
          <desc id=\"map-d\">Points: {}; between longitude {:.2} and {:.2}, latitude {:.2} and {:.2}</desc>\
-         <rect class=\"sea\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"/>\
-         <path class=\"land\" d=\"{}\"/>{}{drawn}</svg>",
+         <rect class=\"sea\" x=\"{x:.4}\" y=\"{y:.4}\" width=\"{width:.4}\" height=\"{height:.4}\"/>\
+         <path id=\"land\" class=\"land\" d=\"{}\"/>{}{drawn}</svg>",
         said.join(", "),
         x / 10.0 - 180.0,
         (x + width) / 10.0 - 180.0,
@@ -95,7 +109,7 @@ pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
 /// Labelled lines at round degrees, about six across.
 fn graticule(view: &MapView) -> String {
     let degrees = view.width / 10.0;
-    let steps = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
+    let steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
     let step = steps.into_iter().find(|step| degrees / step <= 7.0).unwrap_or(60.0);
     let decimals = if step < 0.1 { 2 } else { usize::from(step < 1.0) };
     let size = view.width / 72.0;
@@ -225,19 +239,20 @@ fn drawing(
     )
 }
 
-struct MapView {
+pub(super) struct MapView {
     /// The left edge, in the units of the drawing.
-    x: f64,
+    pub(super) x: f64,
     /// The upper edge, in the units of the drawing.
-    y: f64,
-    width: f64,
-    height: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
 }
 
 impl MapView {
-    /// The view around points: twice as wide as high, with a margin, at least two degrees wide.
+    /// The view around points: twice as wide as high, with a margin, at least a twentieth of a degree
+    /// wide, which is a few streets.
     fn around(places: &[(f64, f64)]) -> MapView {
-        MapView::at_least(places, 20.0)
+        MapView::at_least(places, 0.5)
     }
 
     /// The same, but at least a hundredth of a degree wide.
@@ -269,17 +284,20 @@ mod tests {
     use super::*;
 
     fn dots(places: &[(f64, f64)]) -> String {
-        svg(&[MarkerLayer { mark: MarkerShape::Dot, name: "committed", places }])
+        svg(&[MarkerLayer { mark: MarkerShape::Dot, name: "written", places, records: places.len() as u64 }])
     }
 
     #[test]
     fn the_view_holds_the_points_and_equal_points_are_one() {
         let map = dots(&[(16.37, 48.21), (16.37, 48.21), (15.44, 47.07)]);
         assert_eq!(map.matches("h0").count(), 2);
+        assert!(map.contains(">2</text>"), "two records lie on each other");
+        assert!(map.contains("class=\"inset\"") && map.contains("href=\"#land\""));
         assert!(map.contains("viewBox=\"19"), "{}", &map[..80]);
-        assert!(map.contains("2 committed") && map.contains(">16.0° E<"));
+        assert!(map.contains("2 written") && map.contains(">16.0° E<"));
         let world = dots(&[(-179.0, -80.0), (179.0, 80.0)]);
-        assert!(world.contains("viewBox=\"0.00 0.00 3600.00 1800.00\""), "{}", &world[..80]);
+        assert!(world.contains("viewBox=\"0.0000 0.0000 3600.0000 1800.0000\""), "{}", &world[..80]);
+        assert!(!world.contains("class=\"inset\""), "the world needs no inset");
         for odd in [vec![], vec![(f64::NAN, 1.0)], vec![(500.0, 0.0)], vec![(180.0, -90.0)]] {
             assert!(dots(&odd).contains("viewBox"));
         }
@@ -288,15 +306,15 @@ mod tests {
     #[test]
     fn kinds_are_told_apart_by_shape() {
         let places = [(16.0, 48.0)];
-        let layer = |mark, name| MarkerLayer { mark, name, places: &places };
+        let layer = |mark, name| MarkerLayer { mark, name, places: &places, records: 1 };
         let map = svg(&[
-            layer(MarkerShape::Dot, "committed"),
-            layer(MarkerShape::Ring, "without a match"),
-            layer(MarkerShape::Cross, "dead"),
+            layer(MarkerShape::Dot, "matched"),
+            layer(MarkerShape::Ring, "no match"),
+            layer(MarkerShape::Cross, "failed"),
         ]);
         for class in ["class=\"dot\"", "class=\"ring-at\"", "class=\"cross\""] {
             assert_eq!(map.matches(class).count(), 1, "{class}");
         }
-        assert!(map.contains("1 committed, 1 without a match, 1 dead"));
+        assert!(map.contains("1 matched, 1 no match, 1 failed"));
     }
 }

@@ -6,6 +6,7 @@
 
 mod bars;
 pub(crate) mod map;
+mod overlay;
 mod pipeline;
 mod timeline;
 
@@ -34,10 +35,29 @@ pub(crate) enum Tone {
     Bad,
 }
 
+/// What the outcomes of records are called.
+#[derive(Clone, Copy)]
+pub(crate) struct OutcomeWords {
+    pub(crate) written: &'static str,
+    pub(crate) no_match: &'static str,
+    pub(crate) failed: &'static str,
+}
+
+impl OutcomeWords {
+    /// The words of a pipeline that geocodes: those of its column `outcome`.
+    pub(crate) const GEOCODE: OutcomeWords =
+        OutcomeWords { written: "matched", no_match: "no match", failed: "failed" };
+    /// The words of other pipelines: those of the summary.
+    pub(crate) const RUN: OutcomeWords =
+        OutcomeWords { written: "written", no_match: "no match", failed: "rejected" };
+}
+
 /// The content of a report.
 pub(crate) struct ReportPage<'a> {
     /// The kind of run.
     pub(crate) kind: &'a str,
+    /// What the outcomes of its records are called.
+    pub(crate) words: OutcomeWords,
     /// The title of the run.
     pub(crate) title: &'a str,
     /// One sentence on how it ended.
@@ -63,7 +83,7 @@ pub(crate) fn page(report: &ReportPage<'_>) -> String {
     let summary = report.telemetry.summary();
     let mut main = tiles(report, &summary);
     main.push_str(&books(report));
-    main.push_str(&places(report.telemetry));
+    main.push_str(&places(report));
     if summary.calls > 0 {
         let plots = html::plots(&report.seen.timeline.plots(report.seen.took));
         let _ = write!(main, "<section class=\"three\"><h2>Timeline</h2>{plots}</section>");
@@ -106,21 +126,23 @@ fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
     let dead = records.ended_so(RecordEnd::Failed);
     let took = report.seen.took;
     let rate = records.all() as f64 / took.as_secs_f64().max(1e-9);
+    let of_calls = |share: f64| format!("retries, {} of the calls", percent_text(share * 100.0));
+    let retries = s.retry_count_total as f64 / s.calls.max(1) as f64;
+    let retries_name = of_calls(retries);
     let mut all = vec![
         (thousands(records.all()), "records processed", ""),
         (span(took), "total time", ""),
         (thousands(rate.round() as u64), "records per second", ""),
-        (thousands(dead), "dead", if dead > 0 { "bad" } else { "" }),
+        (thousands(dead), report.words.failed, if dead > 0 { "bad" } else { "" }),
     ];
     if s.calls > 0 {
         let first = s.by_attempt.first().map_or(1.0, |a| a.success_rate);
-        let retries = s.retry_count_total as f64 / s.calls as f64;
         let waited = s.seconds_in_backoff / (s.seconds_in_backoff + s.seconds_in_calls).max(1e-9);
         let warn = |bad: bool| if bad { "bad" } else { "" };
         all.extend([
             (thousands(s.calls), "calls", ""),
             (percent_text(first * 100.0), "succeeded at the first attempt", warn(first < 0.95)),
-            (percent_text(retries * 100.0), "of calls were retries", warn(retries > 0.15)),
+            (thousands(s.retry_count_total), retries_name.as_str(), warn(retries > 0.15)),
             (percent_text(waited * 100.0), "of time in backoff", warn(waited > 0.10)),
         ]);
     }
@@ -134,14 +156,14 @@ fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
 
 /// The balance of records: those read equal the sum of their outcomes.
 fn books(report: &ReportPage<'_>) -> String {
-    let r = &report.telemetry.records;
+    let (r, words) = (&report.telemetry.records, report.words);
     let offered = r.offered() + report.added;
     let part = |name, how, class| BarSegment { name, count: r.ended_so(how), class };
     let ended = r.all();
     let parts = [
-        part("committed", RecordEnd::Matched, "c-ok"),
-        part("without a match", RecordEnd::NoMatch, "c-none"),
-        part("dead", RecordEnd::Failed, "c-dead"),
+        part(words.written, RecordEnd::Matched, "c-ok"),
+        part(words.no_match, RecordEnd::NoMatch, "c-none"),
+        part(words.failed, RecordEnd::Failed, "c-dead"),
         part("filtered", RecordEnd::Filtered, "c-aside"),
         part("duplicates", RecordEnd::Deduped, "c-twice"),
         BarSegment { name: "unfinished", count: offered.saturating_sub(ended), class: "c-open" },
@@ -167,18 +189,21 @@ fn books(report: &ReportPage<'_>) -> String {
     )
 }
 
-fn places(telemetry: &Telemetry) -> String {
+fn places(report: &ReportPage<'_>) -> String {
+    let (telemetry, words) = (report.telemetry, report.words);
     let kinds = [
-        (PlaceKind::Committed, MarkerShape::Dot, "committed"),
-        (PlaceKind::NoMatch, MarkerShape::Ring, "without a match"),
-        (PlaceKind::Dead, MarkerShape::Cross, "dead"),
+        (PlaceKind::Committed, MarkerShape::Dot, words.written),
+        (PlaceKind::NoMatch, MarkerShape::Ring, words.no_match),
+        (PlaceKind::Dead, MarkerShape::Cross, words.failed),
     ];
     let kinds = kinds.map(|(mark, shape, name)| (shape, name, telemetry.places.of(mark)));
     if kinds.iter().all(|(_, _, (places, _))| places.is_empty()) {
         return String::new();
     }
-    let layers: Vec<MarkerLayer<'_>> =
-        kinds.iter().map(|(mark, name, (places, _))| MarkerLayer { mark: *mark, name, places }).collect();
+    let layers: Vec<MarkerLayer<'_>> = kinds
+        .iter()
+        .map(|(mark, name, (places, seen))| MarkerLayer { mark: *mark, name, places, records: *seen })
+        .collect();
     let mut legend = String::from("<ul class=\"legend\">");
     for (mark, name, (_, seen)) in kinds.iter().filter(|(_, _, (places, _))| !places.is_empty()) {
         let _ = write!(
@@ -190,8 +215,12 @@ fn places(telemetry: &Telemetry) -> String {
             thousands(*seen),
         );
     }
+    let map = map::svg(&layers);
+    if map.contains("class=\"counts\"") {
+        legend.push_str("<li><b>n</b> records at one point</li>");
+    }
     legend.push_str("</ul>");
-    format!("<section><h2>Map of the records</h2><figure>{legend}{}</figure></section>", map::svg(&layers))
+    format!("<section><h2>Map of the records</h2><figure>{legend}{map}</figure></section>")
 }
 
 fn calls(s: &Summary) -> String {
@@ -403,6 +432,7 @@ mod tests {
         telemetry.dead("BAD_REQUEST", "steps[0]", || "record 3: <script>alert(1)</script>".to_owned());
         let page = page(&ReportPage {
             kind: "A run",
+            words: OutcomeWords::GEOCODE,
             title: "a & b <i>",
             ended: "all rows are there",
             tone: Tone::Good,
@@ -415,7 +445,7 @@ mod tests {
         });
         assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<u>"));
         assert!(page.contains("a &amp; b &lt;i&gt;") && page.contains("&lt;script&gt;"));
-        assert!(page.contains("3 read = 1 committed + 1 dead + 1 unfinished"), "{page}");
+        assert!(page.contains("3 read = 1 matched + 1 failed + 1 unfinished"), "{page}");
         assert!(page.contains("class=\"cross\"") && page.ends_with("</html>\n"));
         assert!(!page.contains("http://") && !page.contains("https://"), "nothing comes from outside");
     }

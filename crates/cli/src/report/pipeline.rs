@@ -7,7 +7,7 @@ use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{End, RunError, RunReport as Result};
 use tidegate_pipeline::telemetry::Telemetry;
 
-use super::{ReportPage, Tone, page};
+use super::{OutcomeWords, ReportPage, Tone, page};
 use crate::execute::counted;
 use crate::observe::Observation;
 use crate::progress::thousands;
@@ -59,6 +59,11 @@ pub(crate) fn pipeline(
     }
     page(&ReportPage {
         kind: "Pipeline run",
+        words: if manifest.pipeline.steps.iter().any(|step| step.geocode.is_some()) {
+            OutcomeWords::GEOCODE
+        } else {
+            OutcomeWords::RUN
+        },
         title: &manifest.pipeline.id,
         ended: &ended,
         tone,

@@ -11,11 +11,13 @@ use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::validity::{Flaw, Limits, Warning};
 use tidegate_geo::{Batch, format};
 
+use crate::complete;
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::layer::FormatArg;
 use crate::progress::thousands;
 use crate::{layer, out};
+use clap_complete::ArgValueCandidates;
 
 /// Check a file for unreadable records and invalid geometries
 ///
@@ -44,6 +46,7 @@ pub(crate) struct Args {
 
     /// Layer to check [default: all]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::layers))]
     layer: Option<String>,
 
     /// Write the valid features to this file

@@ -14,11 +14,13 @@ use tidegate_geo::mapping::Rule;
 use tidegate_geo::repair::Method;
 use tidegate_geo::schema::Kind;
 
+use crate::complete;
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::layer::FormatArg;
 use crate::progress::thousands;
 use crate::{layer, out};
+use clap_complete::ArgValueCandidates;
 
 /// Convert features between file formats
 ///
@@ -66,6 +68,7 @@ pub(crate) struct Args {
 
     /// Layer to read [default: all layers, if OUT can hold them]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::layers))]
     layer: Option<String>,
 
     /// Name of the layer to write [default: the name of OUT]

@@ -14,10 +14,12 @@ use tidegate_pipeline::run::{RunOptions, csv_delimiter, csv_encoding};
 
 use super::calls::{CallArgs, Reach, time};
 use super::{plan, same_file};
+use crate::complete;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
 use crate::out::{self, OutputFormat};
+use clap_complete::ArgValueCandidates;
 
 /// Geocode the rows of a CSV file
 ///
@@ -63,6 +65,7 @@ pub(crate) struct Args {
 
     /// Provider profile; `tidegate profiles ls` lists them
     #[arg(long, value_name = "NAME", default_value = "generic")]
+    #[arg(add = ArgValueCandidates::new(complete::profiles))]
     profile: String,
 
     /// URL of the service, or a template with {address}, {lat}, {lon}, {key}
@@ -93,9 +96,14 @@ pub(crate) struct Args {
     #[arg(long)]
     resume: bool,
 
-    /// Show what the run would do and exit, as `tidegate plan` does
+    /// Show what the run would do and exit, as `tidegate plan` does: calls, time, cost and the first
+    /// ten requests, without secrets
     #[arg(long)]
     dry_run: bool,
+
+    /// Price of 1,000 calls, for the estimate of --dry-run
+    #[arg(long, value_name = "PRICE", requires = "dry_run", value_parser = plan::price)]
+    price: Option<f64>,
 
     /// Print the manifest for these options and exit; `tidegate run` runs it
     #[arg(long)]
@@ -178,7 +186,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         return Ok(Exit::Done);
     }
     if args.dry_run {
-        return plan::print_plan(&preset.manifest, Path::new(""), args.format, plan::Estimate::default());
+        let estimate = plan::Estimate { price: args.price, records: None };
+        return plan::print_plan(&preset.manifest, Path::new(""), args.format, estimate);
     }
     Execution {
         manifest: &preset.manifest,

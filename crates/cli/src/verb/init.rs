@@ -15,8 +15,10 @@ use tidegate_pipeline::run as engine;
 use tidegate_pipeline::run::source::{FileSource, Source};
 use tidegate_pipeline::source::ServiceKind;
 
+use crate::complete;
 use crate::exit::Exit;
 use crate::out;
+use clap_complete::ArgValueCandidates;
 
 /// Generate a manifest for a file or a service
 ///
@@ -54,10 +56,12 @@ pub(crate) struct Args {
 
     /// Layer or collection, if there are several
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::layers))]
     layer: Option<String>,
 
     /// Protocol of the service: geoserver-wfs, ogcapi, esri or stac [default: detected from the URL]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::profiles))]
     profile: Option<String>,
 
     /// Reference to the API key of the service: env:NAME or file:PATH

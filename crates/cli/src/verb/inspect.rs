@@ -14,10 +14,12 @@ use tidegate_geo::validity::{Flaw, Warning};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use crate::complete;
 use crate::exit::Exit;
 use crate::layer::{self, FormatArg, LayerSample, PageLayer};
 use crate::out;
 use crate::progress::thousands;
+use clap_complete::ArgValueCandidates;
 
 /// Show the layers, fields and extent of a file
 ///
@@ -46,6 +48,7 @@ pub(crate) struct Args {
 
     /// Layer to inspect [default: all]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::layers))]
     layer: Option<String>,
 
     /// Write an HTML page with the same information and a zoomable map

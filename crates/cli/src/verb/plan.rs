@@ -12,8 +12,9 @@ use tidegate_pipeline::run::{PagePlan, Plan, plan};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
-use crate::predict::{Prediction, predict};
+use crate::predict::{Prediction, Terms, predict};
 use crate::progress::{self, thousands};
+use crate::summary::gate_effect;
 
 /// Show what a run would do, without writing anything
 ///
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price: Option<f64>,
 
-    /// Number of records, if the source does not declare one
+    /// Number of records, if the source does not declare one; the rows of a local CSV are counted
     #[arg(long, value_name = "N")]
     records: Option<u64>,
 
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     format: OutputFormat,
 }
 
-fn price(text: &str) -> Result<f64, String> {
+pub(crate) fn price(text: &str) -> Result<f64, String> {
     let price: f64 =
         text.parse().map_err(|_| format!("invalid price {text:?}; expected a number such as 0.50"))?;
     if (0.0..=1e9).contains(&price) {
@@ -111,9 +112,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Estimate {
     /// The price of 1,000 calls.
-    price: Option<f64>,
+    pub(crate) price: Option<f64>,
     /// The number of records of the source.
-    records: Option<u64>,
+    pub(crate) records: Option<u64>,
 }
 
 /// Prints the plan; also for `run --dry-run`.
@@ -131,7 +132,9 @@ pub(crate) fn print_plan(
                 .iter()
                 .filter_map(|asked| {
                     let questions = asked.questions.or(records.map(|n| asked.for_records(n)))?;
-                    Some(predict(asked, questions, &policy, asked.price_per_thousand.or(price)))
+                    let price = asked.price_per_thousand.or(price);
+                    let terms = Terms { price, patience_seconds: plan.patience_seconds };
+                    Some(predict(asked, questions, &policy, terms))
                 })
                 .flatten()
                 .collect();
@@ -150,7 +153,9 @@ pub(crate) fn print_plan(
             })
         }
         Err(what) => {
-            out::say(&format!("tidegate: {}: {what}", file.display()));
+            // A preset has no file.
+            let about = if file == Path::new("") { String::new() } else { format!("{}: ", file.display()) };
+            out::say(&format!("tidegate: {about}{what}"));
             Ok(Exit::from(&what))
         }
     }
@@ -177,15 +182,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row("become", fields(&plan.fields_out));
     }
     for (at, (gate, severity, rate)) in plan.gates.iter().enumerate() {
-        let share = (rate * 1e8).round() / 1e6;
-        let what = match (severity.as_str(), share) {
-            ("reject", 100.0) => "rejects failures".to_owned(),
-            ("reject", share) => format!("rejects failures, halts above {share} %"),
-            ("halt", 0.0) => "halts at the first failure".to_owned(),
-            ("halt", share) => format!("halts above {share} %"),
-            (_, 0.0) => "warns".to_owned(),
-            (_, share) => format!("warns above {share} %"),
-        };
+        let what = gate_effect(severity, *rate);
         row(if at == 0 { "gates" } else { "" }, format!("{gate}: {what}"));
     }
     let key = if plan.key.is_empty() { String::new() } else { format!(" by {}", plan.key.join(", ")) };
@@ -223,12 +220,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
             Some((rate, burst)) => format!("limit {rate} calls/s, burst {burst} (from the profile)"),
             None => "limit unknown, none assumed".to_owned(),
         };
-        let told = asked
-            .lane
-            .limit
-            .rate_max
-            .map(|rate| format!("; at most {rate}/s (from the manifest)"))
-            .unwrap_or_default();
+        let told = asked.rate_asked.map(|rate| format!("; {rate}/s asked for")).unwrap_or_default();
         row("service", format!("{}: {terms}{told}", asked.service));
         if let Some(pages) = asked.source {
             row("", requests(&pages));
@@ -239,6 +231,12 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         for p in own {
             row("", format!("{:<18}{}", p.case, outcome(p)));
         }
+    }
+    for (at, request) in plan.requests.iter().enumerate() {
+        row(if at == 0 { "requests" } else { "" }, request.clone());
+    }
+    for warning in &plan.warnings {
+        row("warning", warning.clone());
     }
     text
 }
@@ -256,14 +254,21 @@ fn requests(pages: &PagePlan) -> String {
 fn outcome(p: &Prediction) -> String {
     let mut text = format!("{}, {}", span(p.seconds), count(p.calls, "call"));
     let mut add = |more: String| text.push_str(&format!(", {more}"));
-    for (n, word) in [(p.dead, "given up"), (p.parked, "postponed")] {
-        if n > 0 {
-            add(format!("{} {word}", thousands(n)));
+    for (n, bound, word) in
+        [(p.dead, p.dead_fewer_than, "given up"), (p.parked, p.parked_fewer_than, "postponed")]
+    {
+        match bound {
+            Some(bound) => add(format!("fewer than {} {word}", thousands(bound))),
+            None if n > 0 => add(format!("{} {word}", thousands(n))),
+            None => {}
         }
     }
     add(format!("a record waits at most {}", span(p.wait_max_seconds)));
     if let Some(cost) = p.cost {
         add(format!("costs {cost:.2}"));
+    }
+    if let Some(note) = p.note {
+        text.push_str(&format!("; {note}"));
     }
     text
 }

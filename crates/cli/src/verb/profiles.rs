@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use tidegate_client::profile::Profiles;
 use tidegate_client::profile::show::{self, ProfileOutputFormat};
 
+use crate::complete;
 use crate::exit::Exit;
 use crate::out;
+use clap_complete::ArgValueCandidates;
 
 /// List or show provider profiles
 #[derive(clap::Args)]
@@ -30,6 +32,7 @@ enum Command {
     /// Show one profile
     Show {
         /// Name of the profile
+        #[arg(add = ArgValueCandidates::new(complete::profiles))]
         name: String,
         #[command(flatten)]
         how: ProfileArgs,

@@ -189,6 +189,70 @@ fn on_a_terminal_a_wait_is_explained() {
     assert_eq!(output.status.code(), Some(0), "{shown}");
 }
 
+/// The frames of a progress line: what is drawn between two erasures, without colours.
+fn frames(shown: &str) -> Vec<String> {
+    let plain = shown.replace("\x1b[J", "\x1b[2K");
+    plain
+        .split("\x1b[2K")
+        .skip(1)
+        .map(|frame| {
+            let mut text = String::new();
+            let mut letters = frame.split(['\r', '\n']).next().unwrap_or_default().chars();
+            while let Some(letter) = letters.next() {
+                if letter == '\x1b' {
+                    letters.by_ref().find(char::is_ascii_alphabetic);
+                } else {
+                    text.push(letter);
+                }
+            }
+            text
+        })
+        // The summary at the end is no frame.
+        .filter(|text| !text.is_empty() && !text.starts_with("geocode:"))
+        .collect()
+}
+
+#[test]
+fn the_line_follows_the_width_of_the_terminal() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return;
+    }
+    let bench = Bench::of_rows(2);
+    let (shrink, narrow) = (bench.path("shrink"), bench.path("narrow"));
+    let asked = AtomicUsize::new(0);
+    let server = Canned::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => json("429 Too Many Requests\r\nRetry-After: 2", "{}"),
+        1 => {
+            // The terminal becomes narrow while the run waits for this answer.
+            std::fs::write(&shrink, "").unwrap();
+            while !narrow.exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            json("429 Too Many Requests\r\nRetry-After: 2", "{}")
+        }
+        _ => json("200 OK", MATCH),
+    });
+    let command = format!(
+        "stty rows 24 cols 120; (until [ -e shrink ]; do sleep 0.02; done; stty cols 30 < /dev/tty; touch narrow) & {} geocode in.csv --address address --url {} --in-flight 1 -o out.csv; wait",
+        env!("CARGO_BIN_EXE_tidegate"),
+        server.url()
+    );
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(bench.path(""))
+        .env("TERM", "xterm")
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let frames = frames(&shown);
+    let widths: Vec<usize> = frames.iter().map(|frame| frame.chars().count()).collect();
+    let wide = widths.iter().rposition(|width| *width >= 30).unwrap_or_else(|| panic!("{frames:?}"));
+    assert!(widths.iter().all(|width| *width < 120), "{frames:?}");
+    let after = frames.get(wide + 1..).unwrap_or_default();
+    assert!(after.iter().any(|frame| frame.contains("waiting")), "drawn in the new width: {frames:?}");
+    assert!(shown.contains("A\x1b[J"), "what wrapped is erased whole: {shown:?}");
+}
+
 /// The limiters that people put before their services: whatever they say, no row is lost.
 #[test]
 fn no_row_is_lost_behind_a_proxy() {

@@ -130,7 +130,7 @@ fn includes_hold_where_the_manifest_does_not_say_otherwise() {
     assert!(
         ran.stdout.contains("at most 9, ")
             && ran.stdout.contains("at most 3s, 6s")
-            && ran.stdout.contains("above 25 % nulls"),
+            && ran.stdout.contains("tolerance.max_null_rate: halts above 25 %"),
         "{}",
         ran.stdout
     );

@@ -32,7 +32,7 @@ fn an_alert_is_logged_posted_run_and_in_the_exit_code() {
     let _server = fighting(
         &bench,
         &format!(
-            "alerts:\n  off: [backoff_share, spike_503]\n  actions:\n    - {{ exit_code: true, on: [retry_ratio] }}\n    - {{ webhook: \"{}/hook\", key: \"env:HOOK\", on: [retry_ratio] }}\n    - {{ command: [sh, -c, \"cat > told.json; echo $TIDEGATE_ALERT >> names\"], on: [first_attempt_success] }}",
+            "alerts:\n  minimum_time: 0s\n  off: [backoff_share, spike_503]\n  actions:\n    - {{ exit_code: true, on: [retry_ratio] }}\n    - {{ webhook: \"{}/hook\", key: \"env:HOOK\", on: [retry_ratio] }}\n    - {{ command: [sh, -c, \"cat > told.json; echo $TIDEGATE_ALERT >> names\"], on: [first_attempt_success] }}",
             hook.url()
         ),
     );
@@ -79,9 +79,22 @@ fn what_cannot_work_is_said_before_the_run() {
 #[test]
 fn a_command_that_fails_is_told_and_changes_nothing() {
     let bench = Bench::new();
-    let _server =
-        fighting(&bench, "alerts: { actions: [{ command: [\"/no/such/program\"], on: [retry_ratio] }] }");
+    let _server = fighting(
+        &bench,
+        "alerts: { minimum_time: 0s, actions: [{ command: [\"/no/such/program\"], on: [retry_ratio] }] }",
+    );
     let ran = bench.run(&["run", "m.yaml", "--quiet"], &[]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("/no/such/program cannot be started"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_run_of_a_moment_warns_of_nothing_and_counts_everything() {
+    let bench = Bench::new();
+    let _server = fighting(&bench, "alerts: { actions: [{ exit_code: true }] }");
+    let ran = bench.run(&["run", "m.yaml", "--format", "json"], &[]);
+    assert_eq!(ran.code, 0, "no minute has passed: {}", ran.stderr);
+    assert!(!ran.stderr.contains("warn:"), "{}", ran.stderr);
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&result["calls"], &result["retry_count_total"]), (&80.into(), &40.into()), "{result:#}");
 }

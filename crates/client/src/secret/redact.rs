@@ -7,6 +7,7 @@
 //! mixture.
 
 use super::Secret;
+use crate::http::{CredentialLocation, Request};
 use http::HeaderName;
 use std::borrow::Cow;
 use tidegate_core::hex::unhex_byte;
@@ -14,6 +15,8 @@ use url::Url;
 
 /// The replacement for a secret.
 pub const MASK: &str = "***";
+/// The most characters of a body in the line of a request.
+const BODY_CHARS_SHOWN: usize = 200;
 
 /// The shortest value that is masked by value, in bytes: a shorter one would match innocent text.
 const VALUE_BYTES_MIN: usize = 6;
@@ -156,6 +159,27 @@ impl Redactor {
             out.query_pairs_mut().clear().extend_pairs(pairs);
         }
         self.text(out.as_str()).into_owned()
+    }
+
+    /// A request in one line: method, URL, where its credentials go, and the start of its body.
+    #[must_use]
+    pub fn request(&self, request: &Request) -> String {
+        let mut url = self.url(&request.url);
+        let mut headers = String::new();
+        for credential in &request.credentials {
+            match &credential.place {
+                CredentialLocation::Query(name) => {
+                    url.push(if url.contains('?') { '&' } else { '?' });
+                    url.push_str(&format!("{name}={MASK}"));
+                }
+                CredentialLocation::Header(name, prefix) => {
+                    headers.push_str(&format!(" [{name}: {prefix}{MASK}]"));
+                }
+            }
+        }
+        let body = String::from_utf8_lossy(&request.body);
+        let body: String = self.text(&body).chars().take(BODY_CHARS_SHOWN).collect();
+        format!("{} {url}{headers} {body}", request.method).trim_end().to_owned()
     }
 
     /// The value of a header, masked if its name or value is secret.

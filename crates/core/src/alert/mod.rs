@@ -4,7 +4,8 @@
 //! of the window, computes differences, and reports which of nine conditions have started or
 //! stopped. The same conditions with the same thresholds ship as Prometheus rules. With fewer than
 //! [`AlertLimits::calls_min`] calls in the window, the conditions about calls never hold, because
-//! the sample is too small.
+//! the sample is too small; and they must hold for [`AlertLimits::time_min`], because a warning that
+//! is over before anybody has read it is noise.
 
 mod window;
 
@@ -74,6 +75,19 @@ impl Alert {
         }
     }
 
+    /// Whether the condition is about a share of the calls, which needs enough calls and time.
+    #[must_use]
+    pub const fn is_about_calls(self) -> bool {
+        match self {
+            Alert::RetryRatio
+            | Alert::FirstAttemptSuccess
+            | Alert::RetriesAtBound
+            | Alert::BackoffShare
+            | Alert::Spike503 => true,
+            Alert::LettersFull | Alert::LetterAge | Alert::BreakerOpen | Alert::NullRate => false,
+        }
+    }
+
     /// The recommended action.
     #[must_use]
     pub const fn advice(self) -> &'static str {
@@ -106,6 +120,8 @@ pub struct AlertLimits {
     pub window: Duration,
     /// The minimum number of attempts in the window for the conditions about calls.
     pub calls_min: u64,
+    /// How long the conditions about calls must hold before they fire.
+    pub time_min: Duration,
     /// [`Alert::RetryRatio`] holds if the share (0 to 1) of retries among the attempts is above this.
     pub retry_ratio: f64,
     /// [`Alert::FirstAttemptSuccess`] holds if the share (0 to 1) of answered first attempts is
@@ -126,20 +142,26 @@ pub struct AlertLimits {
     pub spike_factor: f64,
 }
 
+impl AlertLimits {
+    /// The default thresholds.
+    pub const DEFAULT: AlertLimits = AlertLimits {
+        window: Duration::from_secs(300),
+        calls_min: 20,
+        time_min: Duration::from_secs(60),
+        retry_ratio: 0.15,
+        first_attempt_success: 0.95,
+        backoff_share: 0.10,
+        letters_full: 0.70,
+        letter_age: Duration::from_secs(86_400),
+        null_rate: 0.80,
+        spike_503: 0.05,
+        spike_factor: 3.0,
+    };
+}
+
 impl Default for AlertLimits {
     fn default() -> AlertLimits {
-        AlertLimits {
-            window: Duration::from_secs(300),
-            calls_min: 20,
-            retry_ratio: 0.15,
-            first_attempt_success: 0.95,
-            backoff_share: 0.10,
-            letters_full: 0.70,
-            letter_age: Duration::from_secs(86_400),
-            null_rate: 0.80,
-            spike_503: 0.05,
-            spike_factor: 3.0,
-        }
+        AlertLimits::DEFAULT
     }
 }
 
@@ -196,21 +218,35 @@ pub struct Alerts {
     window: ReadingWindow,
     /// Whether each alert of [`Alert::ALL`] fires.
     firing: [bool; 9],
+    /// Since when the condition of each has held.
+    held_since: [Option<Mono>; 9],
 }
 
 impl Alerts {
     /// Creates alerts without readings; none fires.
     #[must_use]
     pub fn new(limits: AlertLimits) -> Alerts {
-        Alerts { limits, window: ReadingWindow::new(limits.window), firing: [false; 9] }
+        Alerts {
+            limits,
+            window: ReadingWindow::new(limits.window),
+            firing: [false; 9],
+            held_since: [None; 9],
+        }
     }
 
     /// Adds a reading and returns the alerts that have started or stopped.
     pub fn look(&mut self, now: Mono, reading: AlertReading) -> Vec<AlertChange> {
         let since = self.window.push(now, reading);
         let mut changes = Vec::new();
-        for (alert, was) in Alert::ALL.into_iter().zip(&mut self.firing) {
-            let (firing, said) = judge(alert, &self.limits, &reading, &since);
+        let states = self.firing.iter_mut().zip(&mut self.held_since);
+        for (alert, (was, held_since)) in Alert::ALL.into_iter().zip(states) {
+            let (holds, said) = judge(alert, &self.limits, &reading, &since);
+            let from = *held_since.get_or_insert(now);
+            if !holds {
+                *held_since = None;
+            }
+            let time_min = if alert.is_about_calls() { self.limits.time_min } else { Duration::ZERO };
+            let firing = holds && (*was || now.since(from) >= time_min);
             if firing != *was {
                 *was = firing;
                 changes.push(AlertChange { alert, firing, said });
@@ -229,28 +265,29 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
+/// A share and its threshold in percent, with as many decimals as it takes to see that they differ.
+fn percents(share: f64, limit: f64) -> (String, String) {
+    let text = |share: f64, decimals: usize| format!("{:.decimals$} %", share * 100.0);
+    let decimals = (1..6).find(|n| text(share, *n) != text(limit, *n)).unwrap_or(1);
+    (text(share, decimals), text(limit, decimals))
+}
+
 /// Returns whether a condition holds, and the measured value as a sentence. `since` has the counts
 /// of the window.
 fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertReading) -> (bool, String) {
     let enough = since.attempts >= limits.calls_min;
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     match alert {
         Alert::RetryRatio => {
             let ratio = share(since.retries as f64, since.attempts as f64);
-            let said = format!(
-                "{} of the calls are retries, the limit is {}",
-                percent(ratio),
-                percent(limits.retry_ratio)
-            );
+            let (ratio_text, limit) = percents(ratio, limits.retry_ratio);
+            let said = format!("{ratio_text} of the calls are retries, the limit is {limit}");
             (enough && ratio > limits.retry_ratio, said)
         }
         Alert::FirstAttemptSuccess => {
             let ratio = share(since.first_answered as f64, since.first_sent as f64);
-            let said = format!(
-                "{} of the calls succeed at the first attempt, the target is {}",
-                percent(ratio),
-                percent(limits.first_attempt_success)
-            );
+            let (ratio_text, target) = percents(ratio, limits.first_attempt_success);
+            let said =
+                format!("{ratio_text} of the calls succeed at the first attempt, the target is {target}");
             (since.first_sent >= limits.calls_min && ratio < limits.first_attempt_success, said)
         }
         Alert::RetriesAtBound => {
@@ -262,20 +299,14 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         }
         Alert::BackoffShare => {
             let ratio = share(since.backoff_seconds, since.backoff_seconds + since.call_seconds);
-            let said = format!(
-                "{} of the time is spent in backoff, the limit is {}",
-                percent(ratio),
-                percent(limits.backoff_share)
-            );
+            let (ratio_text, limit) = percents(ratio, limits.backoff_share);
+            let said = format!("{ratio_text} of the time is spent in backoff, the limit is {limit}");
             (enough && ratio > limits.backoff_share, said)
         }
         Alert::LettersFull => {
             let full = now.letters_full.unwrap_or(0.0);
-            let said = format!(
-                "the dead letter store is {} full, the limit is {}",
-                percent(full),
-                percent(limits.letters_full)
-            );
+            let (full_text, limit) = percents(full, limits.letters_full);
+            let said = format!("the dead letter store is {full_text} full, the limit is {limit}");
             (full >= limits.letters_full, said)
         }
         Alert::LetterAge => {
@@ -291,19 +322,17 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::BreakerOpen => (now.breaker_open, String::from("a circuit breaker is open")),
         Alert::NullRate => {
             let near = now.null_share.unwrap_or(0.0);
-            let said = format!(
-                "nulls are at {} of the limit of a gate, the alert threshold is {}",
-                percent(near),
-                percent(limits.null_rate)
-            );
+            let (near_text, limit) = percents(near, limits.null_rate);
+            let said =
+                format!("nulls are at {near_text} of the limit of a gate, the alert threshold is {limit}");
             (near >= limits.null_rate, said)
         }
         Alert::Spike503 => {
             let (n, other) = (since.status_503, since.status_504);
             let ratio = share(n as f64, since.responses as f64);
             let said = format!(
-                "{} of the responses have status 503 ({n}, compared with {other} with status 504)",
-                percent(ratio)
+                "{:.1} % of the responses have status 503 ({n}, compared with {other} with status 504)",
+                ratio * 100.0
             );
             let spike = ratio >= limits.spike_503 && n as f64 > limits.spike_factor * other as f64;
             (enough && spike, said)

@@ -24,8 +24,11 @@ fn at(seconds: u64) -> Mono {
     Mono::from_millis(seconds * 1000)
 }
 
+/// The default limits, in force at once.
+const AT_ONCE: AlertLimits = AlertLimits { time_min: Duration::ZERO, ..AlertLimits::DEFAULT };
+
 fn begun(reading: AlertReading) -> Vec<&'static str> {
-    let mut alerts = Alerts::new(AlertLimits::default());
+    let mut alerts = Alerts::new(AT_ONCE);
     alerts.look(at(1), reading).into_iter().map(|c| c.alert.name()).collect()
 }
 
@@ -72,7 +75,7 @@ fn few_calls_prove_nothing() {
 
 #[test]
 fn what_is_past_is_forgotten_after_a_window() {
-    let mut alerts = Alerts::new(AlertLimits::default());
+    let mut alerts = Alerts::new(AT_ONCE);
     let bad = AlertReading { retries: 500, ..calm(1000) };
     let began = alerts.look(at(1), bad);
     assert_eq!(began.len(), 1);
@@ -103,4 +106,38 @@ fn an_alert_is_told_once_until_it_has_ended() {
     assert_eq!(told(alerts.look(at(2), open)), Vec::<bool>::new());
     assert_eq!(told(alerts.look(at(3), calm(101))), [false]);
     assert_eq!(told(alerts.look(at(4), open)), [true]);
+}
+
+#[test]
+fn a_condition_about_calls_must_last() {
+    let mut alerts = Alerts::new(AlertLimits::default());
+    let bad = |n: u64| AlertReading { retries: n / 2, ..calm(n) };
+    let mut told = Vec::new();
+    let mut look = |second: u64, reading| {
+        told.extend(alerts.look(at(second), reading).into_iter().map(|c| (second, c.alert.name(), c.firing)));
+    };
+    look(1, bad(100));
+    look(59, bad(159));
+    // It was over for a moment, so the minute begins again.
+    look(60, AlertReading { retries: 0, ..calm(160) });
+    (61..=125).for_each(|second| look(second, bad(second * 10)));
+    look(126, AlertReading { retries: 0, ..calm(5000) });
+    assert_eq!(told, [(121, "retry_ratio", true), (126, "retry_ratio", false)]);
+    assert_eq!(
+        Alerts::new(AlertLimits::default())
+            .look(at(1), AlertReading { null_share: Some(0.9), ..calm(1) })
+            .len(),
+        1,
+        "a gate that is about to halt the run does not wait"
+    );
+}
+
+#[test]
+fn a_share_and_its_limit_are_told_apart() {
+    let said = |answered| {
+        let reading = AlertReading { first_answered: answered, ..calm(100_000) };
+        Alerts::new(AT_ONCE).look(at(1), reading).remove(0).said
+    };
+    assert_eq!(said(94_999), "94.999 % of the calls succeed at the first attempt, the target is 95.000 %");
+    assert_eq!(said(90_000), "90.0 % of the calls succeed at the first attempt, the target is 95.0 %");
 }

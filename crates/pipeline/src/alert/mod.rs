@@ -144,6 +144,7 @@ fn limits(form: &manifest::AlertsSpec) -> AlertLimits {
     AlertLimits {
         window: seconds(form.window_seconds),
         calls_min: form.minimum_calls.into(),
+        time_min: seconds(form.minimum_time_seconds),
         retry_ratio: form.retry_ratio,
         first_attempt_success: form.first_attempt_success,
         backoff_share: form.backoff_share,

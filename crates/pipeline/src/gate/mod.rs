@@ -16,6 +16,7 @@
 //! never stopped.
 
 mod check;
+mod declared;
 pub(crate) mod deletions;
 
 use std::collections::HashSet;
@@ -26,9 +27,10 @@ use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
 use crate::error::SetupError;
-use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
+use crate::manifest::{Check, Gate, Manifest, Per, Severity};
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
+pub use declared::{DeclaredGate, declared};
 
 /// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
@@ -113,25 +115,11 @@ impl Gates {
     /// When the records do not have a field of a gate.
     pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, SetupError> {
         let mut live = Vec::new();
-        let mut implied = implied(&manifest.pipeline.tolerance, flow);
-        // A manifest with an explicit gate for invalid geometries replaces the implied one, unless
-        // that halts the run.
-        if !manifest.pipeline.tolerance.halt_on_geometry_invalid
-            && manifest.pipeline.gates.iter().any(|gate| gate.check == Check::IsValid)
+        let degrees = flow.crs.as_ref().is_some_and(tidegate_geo::Crs::is_wgs84);
+        for (scope, DeclaredGate { form, label, severity, max_rate, .. }) in
+            (SCOPE..).zip(declared(manifest, degrees))
         {
-            implied.retain(|(gate, _)| gate.check != Check::IsValid);
-        }
-        let own = manifest
-            .pipeline
-            .gates
-            .iter()
-            .enumerate()
-            .map(|(at, form)| (form.clone(), format!("gates[{at}] {}", form.check.name())));
-        for (scope, (form, label)) in (SCOPE..).zip(implied.into_iter().chain(own)) {
             let judge = BoundCheck::new(&form, flow).map_err(|e| format!("{label}: {e}"))?;
-            let whole = matches!(form.check, Check::NullRate | Check::Count);
-            let severity = form.severity.unwrap_or(if whole { Severity::Halt } else { Severity::Reject });
-            let max_rate = form.max_rate.unwrap_or(if severity == Severity::Reject { 1.0 } else { 0.0 });
             let tally =
                 GateTally { gate: label.clone(), severity: word(severity).into(), ..GateTally::default() };
             live.push(Live { form, label, scope, severity, max_rate, judge, tally, seen: HashSet::new() });
@@ -351,41 +339,4 @@ const fn word(severity: Severity) -> &'static str {
         Severity::Reject => "reject",
         Severity::Halt => "halt",
     }
-}
-
-/// The gates that `tolerance` implies.
-fn implied(tolerance: &ToleranceSpec, flow: &Flow) -> Vec<(Gate, String)> {
-    let gate = |check| Gate {
-        check,
-        severity: None,
-        max_rate: None,
-        per: Per::Run,
-        fields: Vec::new(),
-        min: None,
-        max: None,
-        is: None,
-        values: Vec::new(),
-        decimals: None,
-        bbox: Vec::new(),
-    };
-    let valid = if tolerance.halt_on_geometry_invalid { Severity::Halt } else { Severity::Reject };
-    let mut gates = vec![
-        (
-            Gate { severity: Some(valid), ..gate(Check::IsValid) },
-            "tolerance.halt_on_geometry_invalid".to_owned(),
-        ),
-        (
-            Gate { max_rate: Some(tolerance.max_null_rate), ..gate(Check::NullRate) },
-            "tolerance.max_null_rate".to_owned(),
-        ),
-    ];
-    let degrees = flow.crs.as_ref().is_some_and(tidegate_geo::Crs::is_wgs84);
-    let severity =
-        if tolerance.precision_decimal_threshold.is_some() { Severity::Halt } else { Severity::Warn };
-    let decimals = tolerance.precision_decimal_threshold.or(degrees.then_some(ToleranceSpec::PRECISION));
-    if let Some(decimals) = decimals.filter(|decimals| *decimals > 0) {
-        let form = Gate { severity: Some(severity), decimals: Some(decimals), ..gate(Check::Precision) };
-        gates.push((form, "tolerance.precision_decimal_threshold".to_owned()));
-    }
-    gates
 }

@@ -5,14 +5,24 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_core::lane::LaneConfig;
+use tidegate_geo::format::Format;
+use tidegate_geo::format::csv::CsvReader;
+use tidegate_geo::format::geojson::ReadOptions;
 
-use super::build::build;
+use super::build::{PipelineParts, build};
+use super::fetched::is_remote;
 use super::report::RunError;
 use crate::lane::LaneKey;
-use crate::manifest::{Manifest, Policy};
+use crate::manifest::{InputFormat, Manifest, Policy, SourceSpec};
 use crate::sink::SinkError;
+use crate::step::{self, Aside};
 use crate::store::StoreSettings;
 use crate::traffic;
+
+/// How many requests a plan shows.
+const REQUESTS_SHOWN: usize = 10;
+/// How many pages are read to find them, if earlier steps drop records.
+const PAGES_SHOWN: usize = 10;
 
 /// What a run would do.
 #[derive(Clone, Debug, Serialize)]
@@ -64,6 +74,14 @@ pub struct Plan {
     pub asked: Vec<ServiceLoad>,
     /// The longest time that one record may take, in seconds.
     pub record_seconds_max: f64,
+    /// How long the run waits for a service that fails, in seconds; then it ends.
+    pub patience_seconds: f64,
+    /// The first requests of the first step that calls a service, without their secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<String>,
+    /// What differs from what was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The calls to one service, by all that share its lane.
@@ -83,6 +101,10 @@ pub struct ServiceLoad {
     pub questions: Option<u64>,
     /// The rate in calls per second and the burst in calls, from its profile.
     pub allowed: Option<(f64, u32)>,
+    /// The rate that the manifest or the options ask for, in calls per second.
+    pub rate_asked: Option<f64>,
+    /// Whether it has a URL of its own, so that the limits of the profile are only an assumption.
+    pub own_url: bool,
     /// The price of a thousand calls, if the manifest has one.
     pub price_per_thousand: Option<f64>,
     /// The lane that all calls share.
@@ -103,6 +125,26 @@ pub struct PagePlan {
 }
 
 impl ServiceLoad {
+    /// Why the run is slower than asked for: the profile allows less.
+    fn capped(&self) -> Option<String> {
+        let ((allowed, _), asked) = (self.allowed?, self.rate_asked?);
+        if asked <= allowed {
+            return None;
+        }
+        let profile = self.profile.as_deref().unwrap_or(&self.service);
+        let then = if self.own_url {
+            "the forecast assumes that; a server of your own may allow more"
+        } else if self.lane.limit.rate_max.is_some_and(|rate| rate <= allowed) {
+            "no more are sent"
+        } else {
+            "the service will refuse the rest, and the run slows down to that"
+        };
+        Some(format!(
+            "{}: {asked} calls/s were asked for, but the profile {profile} allows {allowed}; {then}",
+            self.service
+        ))
+    }
+
     /// The number of calls of source and steps for this many records.
     #[must_use]
     pub fn for_records(&self, records: u64) -> u64 {
@@ -112,6 +154,47 @@ impl ServiceLoad {
         });
         records.saturating_mul(self.steps).saturating_add(pages)
     }
+}
+
+/// The number of records of a local CSV file, which does not declare one.
+fn csv_records(form: &SourceSpec, folder: &Path) -> Option<u64> {
+    let file = form.file.as_deref().filter(|file| !is_remote(file))?;
+    let path = step::path(folder, file);
+    let format = form.format.map(InputFormat::format).or_else(|| Format::of_path(&path));
+    // The source has been opened already, so what cannot be read was reported there.
+    (format == Some(Format::Csv))
+        .then(|| CsvReader::open(&path, ReadOptions::default()).ok()?.count().ok())?
+}
+
+/// The first requests of the first step that calls a service, as a run would send them. Nothing is
+/// sent: pages of services are not read for this, and the steps before it are local.
+fn first_requests(parts: &mut PipelineParts) -> Vec<String> {
+    let mut requests = Vec::new();
+    let Some(at) = parts.steps.iter_mut().position(|named| named.step.as_remote().is_some()) else {
+        return requests;
+    };
+    if parts.source.left().is_some() {
+        return requests;
+    }
+    for _ in 0..PAGES_SHOWN {
+        let Ok(Some(page)) = parts.source.next() else { break };
+        let (earlier, rest) = parts.steps.split_at_mut(at);
+        let through = earlier.iter_mut().try_fold(page.batch, |batch, named| {
+            named.step.apply(batch, &mut Aside { stage: named.label.clone(), ..Aside::default() })
+        });
+        let (Ok(batch), Some(remote)) = (through, rest.first_mut().and_then(|named| named.step.as_remote()))
+        else {
+            break;
+        };
+        for row in 0..batch.len() {
+            if requests.len() == REQUESTS_SHOWN {
+                return requests;
+            }
+            let request = remote.preview(&batch, row);
+            requests.push(request.unwrap_or_else(|problem| format!("none: {}", problem.message)));
+        }
+    }
+    requests
 }
 
 fn asked(
@@ -135,6 +218,8 @@ fn asked(
                     source: None,
                     questions: None,
                     allowed: allowed.map(|p| (p.rate_per_second(), p.burst())),
+                    rate_asked: None,
+                    own_url: service.is_some_and(|service| service.url.is_some()),
                     price_per_thousand: service.and_then(|service| service.price_per_thousand),
                     lane: one.lane,
                 },
@@ -146,6 +231,12 @@ fn asked(
             asked.service.push_str(&format!(" and {}", one.service));
         }
         asked.lane.limit = asked.lane.limit.and(one.lane.limit);
+        let rate = service.and_then(|service| service.requests_per_second);
+        let rate = rate.or(pipeline.rate_limit.requests_per_second);
+        asked.rate_asked = match (asked.rate_asked, rate) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
         asked.price_per_thousand =
             asked.price_per_thousand.or(service.and_then(|service| service.price_per_thousand));
         if one.source {
@@ -163,6 +254,8 @@ fn asked(
         source: Some(source),
         questions: None,
         allowed: None,
+        rate_asked: None,
+        own_url: true,
         price_per_thousand: None,
         lane: StoreSettings::default().lane,
     }));
@@ -183,7 +276,7 @@ fn asked(
 /// # Errors
 /// The reason why it cannot work.
 pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
-    let parts = build(manifest, folder, None, Arc::default())?;
+    let mut parts = build(manifest, folder, None, Arc::default())?;
     let opening = parts.traffic.requests();
     let left = parts.source.left();
     let requests = match left {
@@ -191,7 +284,11 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
         None => Some(opening),
     };
     let pages = PagePlan { requests, opening, page: left.map(|left| left.page) };
+    let requests_shown = first_requests(&mut parts);
     let layer = parts.source.layer();
+    let records = layer
+        .records
+        .or_else(|| manifest.pipeline.source.as_ref().and_then(|form| csv_records(form, folder)));
     let fields = |schema: &tidegate_geo::Schema| {
         schema.fields().iter().map(|field| (field.name.clone(), field.kind.to_string())).collect::<Vec<_>>()
     };
@@ -203,7 +300,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
     let attempts = u64::from(policy.call.attempts_max)
         + u64::from(policy.call.throttles_free)
         + u64::from(policy.call.outages_free);
-    let asked = asked(manifest, &policy, (layer.records, pages));
+    let asked = asked(manifest, &policy, (records, pages));
     let calls = asked.iter().try_fold(0, |all: u64, asked| Some(all.saturating_add(asked.questions?)));
     let mode = serde_json::to_value(parts.sink.mode)
         .ok()
@@ -218,7 +315,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
         sink_problems,
         sink_unknown,
         sink_down,
-        records: layer.records,
+        records,
         layer: layer.name.clone(),
         source_crs: layer.crs.as_ref().map(ToString::to_string),
         fields_in: fields(&layer.schema),
@@ -235,10 +332,16 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
         mode,
         key: parts.sink.key.clone(),
         resumable: parts.sink.keeps_checkpoints(),
-        batches: layer.records.map(|records| records.div_ceil(batch_size)),
+        batches: records.map(|records| records.div_ceil(batch_size)),
         calls: calls.filter(|calls| *calls > 0),
         calls_max: calls.filter(|calls| *calls > 0).map(|calls| calls.saturating_mul(attempts)),
+        warnings: asked.iter().filter_map(ServiceLoad::capped).collect(),
         asked,
         record_seconds_max: pipeline.retry_policy.deadline_seconds,
+        patience_seconds: pipeline
+            .source
+            .as_ref()
+            .map_or(SourceSpec::PATIENCE_SECONDS, |source| source.patience_seconds),
+        requests: requests_shown,
     })
 }

@@ -213,6 +213,10 @@ mod tests {
             self.0.changed.notify_all();
             Ok(Box::new(Begun(self.0.clone(), batch)))
         }
+
+        fn preview(&self, _: &Batch, _: usize) -> Result<String, tidegate_geo::Problem> {
+            Ok(String::new())
+        }
     }
 
     impl BegunBatch for Begun {

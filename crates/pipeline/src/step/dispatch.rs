@@ -33,6 +33,7 @@ use crate::http::{Answered, Exchange, Request};
 use crate::lane::LaneHandle;
 use crate::letter;
 use crate::lock::lock;
+use crate::secret::Redactor;
 use crate::telemetry::ServiceMetrics;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -131,6 +132,11 @@ struct OpenQuestion<K: RemoteKind> {
 }
 
 impl<K: RemoteKind> Dispatcher<K> {
+    /// What hides the secrets of this service.
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.shared.link.exchange.redactor
+    }
+
     pub(super) fn new(
         kind: Arc<K>,
         link: ServiceLink<K::Parsed>,

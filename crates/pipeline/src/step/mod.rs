@@ -277,6 +277,12 @@ pub trait RemoteStep {
         span: Option<BatchSpan>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Box<dyn BegunBatch>, StepError>;
+
+    /// The request that would be sent for a record, without its secrets.
+    ///
+    /// # Errors
+    /// Why nothing can be asked about it.
+    fn preview(&self, batch: &Batch, row: usize) -> Result<String, Problem>;
 }
 
 /// A batch whose questions are on their way.

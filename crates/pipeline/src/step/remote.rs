@@ -159,6 +159,10 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
             _admission: admission,
         }))
     }
+
+    fn preview(&self, batch: &Batch, row: usize) -> Result<String, Problem> {
+        self.kind.question(batch, row).map(|request| self.dispatcher.redactor().request(&request))
+    }
 }
 
 impl<K: RemoteKind> Step for Remote<K> {

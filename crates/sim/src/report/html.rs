@@ -13,7 +13,7 @@ use crate::scenario::expect::CheckedExpectation;
 
 const STYLE: &str = include_str!("page.css");
 /// SHA-256 of [`STYLE`] for the content security policy; a test verifies it.
-const STYLE_HASH: &str = "/4fBMLxA/oAf9u8/mhdLATf06nSVDiKJaDImg+d++ow=";
+const STYLE_HASH: &str = "CukeRf6YTEf+sRsv4aPCCOVeGSJ4Lm2cj6AerPsi2+Y=";
 /// The most rows of a plot's table; longer lines are thinned.
 const ROWS_MAX: usize = 40;
 

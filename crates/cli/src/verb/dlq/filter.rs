@@ -1,5 +1,6 @@
 //! The filter options that all `dlq` commands share.
 
+use clap_complete::ArgValueCandidates;
 use tidegate_core::Code;
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
 use tidegate_core::time::calendar::{days_from_civil, days_in_month};
@@ -17,6 +18,7 @@ pub(super) struct FilterArgs {
     id: Vec<String>,
     /// Select by code, such as TIMEOUT
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    #[arg(add = ArgValueCandidates::new(crate::complete::codes))]
     code: Vec<Code>,
     /// Select by class: transient, fatal, poison, systemic, ambiguous
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]

@@ -18,11 +18,13 @@ use url::Url;
 
 use super::calls::{CallArgs, Reach};
 use super::plan;
+use crate::complete;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::layer::FormatArg;
 use crate::observe;
 use crate::out::{self, OutputFormat};
+use clap_complete::ArgValueCandidates;
 
 /// Download a layer of a service, or a remote file, to a local file
 ///
@@ -60,10 +62,12 @@ pub(crate) struct Args {
     /// Protocol of the service: geoserver-wfs, ogcapi, esri, stac, file, or a custom profile that
     /// extends one of these [default: detected from the URL]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::profiles))]
     profile: Option<String>,
 
     /// Layer or collection; several STAC collections separated by commas [default: the only one]
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(complete::layers))]
     layer: Option<String>,
 
     /// Format of a remote file [default: decided by its extension, else by the Content-Type]

@@ -76,6 +76,18 @@ impl CsvReader {
         Ok(CsvReader { lexer, geometry, names, layer, record: 0, options })
     }
 
+    /// The number of records from here to the end, readable or not.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn count(mut self) -> Result<u64, Error> {
+        let mut records = 0;
+        while self.lexer.advance()? {
+            records += 1;
+        }
+        Ok(records)
+    }
+
     fn push(&self, batch: &mut Batch) -> Result<(), Problem> {
         let row = self.lexer.record();
         let text = text_of(row).map_err(|message| Problem::new(Code::DATA_EXCEPTION, message))?;

@@ -23,6 +23,12 @@ pub struct AlertsSpec {
     #[schemars(range(min = 1, max = u32::MAX))]
     pub minimum_calls: u32,
 
+    /// How long a condition about calls must hold before its alert fires.
+    ///
+    /// Touch it when runs are shorter than a minute and their alerts matter: `0s` fires at once.
+    #[schemars(range(min = 0, max = YEAR))]
+    pub minimum_time_seconds: f64,
+
     /// The share of the calls that may be retries.
     #[schemars(range(min = 0, max = 1))]
     pub retry_ratio: f64,
@@ -67,6 +73,7 @@ impl Default for AlertsSpec {
         AlertsSpec {
             window_seconds: limits.window.as_secs_f64(),
             minimum_calls: limits.calls_min as u32,
+            minimum_time_seconds: limits.time_min.as_secs_f64(),
             retry_ratio: limits.retry_ratio,
             first_attempt_success: limits.first_attempt_success,
             backoff_share: limits.backoff_share,

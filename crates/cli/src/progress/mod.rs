@@ -3,6 +3,9 @@
 //! The line is a pure function of the state of the run, so that it can be tested; `execute` draws
 //! it.
 
+mod fit;
+mod recent;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,51 +14,67 @@ use tidegate_client::lock::lock;
 use tidegate_pipeline::run::RunWatch;
 use tidegate_pipeline::run::source::Told;
 
-const BAR: usize = 24;
+pub(crate) use fit::erase;
+use fit::{LinePart, fit};
+pub(crate) use recent::RecentRate;
 
-fn paint(color: bool, code: &str, text: String) -> String {
-    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
+/// The ranks of the parts of the line: where room is short, the highest goes first.
+mod rank {
+    pub(super) const WAIT: u8 = 0;
+    pub(super) const LEFT: u8 = 1;
+    pub(super) const TROUBLE: u8 = 2;
+    pub(super) const WRITTEN: u8 = 3;
+    pub(super) const READ: u8 = 4;
+    pub(super) const RATE: u8 = 5;
+    pub(super) const DETAIL: u8 = 6;
+}
+
+fn painted(color: &'static str, rank: u8, text: String) -> LinePart {
+    LinePart::Text { text, color, rank }
 }
 
 /// A progress bar, if the total is known.
-fn bar((done, total): (u64, u64), color: bool) -> Option<String> {
-    let share = (total > 0).then(|| (done as f64 / total as f64).clamp(0.0, 1.0))?;
-    let full = (share * BAR as f64).round() as usize;
-    let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
-    Some(format!("{} {:>3.0} %", paint(color, "36", bar), (share * 100.0).floor()))
+fn bar(done: u64, total: u64) -> Option<LinePart> {
+    (total > 0).then(|| LinePart::Bar(done as f64 / total as f64))
+}
+
+/// The time that is left at this rate.
+fn left(todo: u64, rate: f64) -> LinePart {
+    let time = Duration::from_secs_f64((todo as f64 / rate).min(1e9));
+    LinePart::text(format!("{} left", span(time)), rank::LEFT)
 }
 
 /// What a source has received so far, if it is spooled before it is read.
-fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
+fn keeping(told: &Told, elapsed: Duration) -> Vec<LinePart> {
     let (had, all, noun) = match told.bytes {
         Some(bytes) => (bytes, told.bytes_declared, "bytes"),
         None => (told.received, told.declared_last, "features"),
     };
     let all = all.unwrap_or(0);
-    let mut parts: Vec<String> = bar((had, all), color).into_iter().collect();
-    parts.push(format!("{} {noun}", thousands(had)));
+    let mut parts: Vec<LinePart> = bar(had, all).into_iter().collect();
+    parts.push(LinePart::text(format!("{} {noun}", thousands(had)), rank::READ));
     let whole = told.verdict.is_some() || (told.bytes.is_some() && had == all);
     if whole {
-        parts.push("reading the schema".to_owned());
+        parts.push(LinePart::text("reading the schema".to_owned(), rank::LEFT));
         return parts;
     }
     let rate = had.saturating_sub(told.resumed) as f64 / elapsed.as_secs_f64().max(0.001);
-    parts.push(format!("{}/s", thousands(rate.round() as u64)));
+    parts.push(LinePart::text(format!("{}/s", thousands(rate.round() as u64)), rank::RATE));
     if all > had && rate > 0.0 {
-        parts.push(format!("{} left", span(Duration::from_secs_f64(((all - had) as f64 / rate).min(1e9)))));
+        parts.push(left(all - had, rate));
     }
     parts
 }
 
 /// The state of page requests and of the services that are called.
-fn services(watch: &RunWatch, color: bool) -> Vec<String> {
+fn services(watch: &RunWatch) -> Vec<LinePart> {
     let mut parts = Vec::new();
     if let Some(told) = &*lock(&watch.source) {
         if told.pages > 0 {
-            parts.push(format!("{} pages", thousands(told.pages)));
+            parts.push(LinePart::text(format!("{} pages", thousands(told.pages)), rank::DETAIL));
         }
         if told.passes > 1 {
-            parts.push(paint(color, "33", format!("pass {}", told.passes)));
+            parts.push(painted("33", rank::DETAIL, format!("pass {}", told.passes)));
         }
     }
     let services = watch.telemetry.services();
@@ -64,14 +83,15 @@ fn services(watch: &RunWatch, color: bool) -> Vec<String> {
     lanes.sort_by(|a, b| a.key.cmp(&b.key));
     lanes.dedup_by(|a, b| a.key == b.key);
     if !lanes.is_empty() {
-        parts.push(format!("{} in flight", lanes.iter().map(|lane| lane.in_flight).sum::<u32>()));
+        let in_flight = lanes.iter().map(|lane| lane.in_flight).sum::<u32>();
+        parts.push(LinePart::text(format!("{in_flight} in flight"), rank::DETAIL));
     }
     let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
     if throttled > 0 {
-        parts.push(paint(color, "33", format!("{} throttled", thousands(throttled))));
+        parts.push(painted("33", rank::TROUBLE, format!("{} throttled", thousands(throttled))));
     }
     if let Some((wait, why)) = lanes.iter().filter_map(waiting).max() {
-        parts.push(paint(color, "35", format!("waiting {}: {why}", span(wait))));
+        parts.push(painted("35", rank::WAIT, format!("waiting {}: {why}", span(wait))));
     }
     parts
 }
@@ -96,37 +116,47 @@ fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
     (wait >= Duration::from_millis(800)).then_some((wait, why))
 }
 
-/// The progress line, given the time since the source was opened and since reading began.
-pub(crate) fn line(watch: &RunWatch, (started, elapsed): (Duration, Duration), color: bool) -> String {
+/// The times of a run, for its progress line.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    /// The time since the source was opened.
+    pub(crate) started: Duration,
+    /// The recent rate of records.
+    pub(crate) rate: f64,
+}
+
+/// The progress line in at most `width` columns, and its length without colours.
+pub(crate) fn line(watch: &RunWatch, progress: Progress, width: usize, color: bool) -> (String, usize) {
+    fit(parts(watch, progress), width, color)
+}
+
+fn parts(watch: &RunWatch, Progress { started, rate }: Progress) -> Vec<LinePart> {
     if !watch.begun.load(Ordering::Relaxed) {
         let told = lock(&watch.source).clone();
         let mut parts = match told {
-            Some(told) => keeping(&told, started, color),
-            None => vec!["opening the source and the sink".to_owned()],
+            Some(told) => keeping(&told, started),
+            None => vec![LinePart::text("opening the source and the sink".to_owned(), rank::READ)],
         };
-        parts.extend(services(watch, color));
-        return parts.join(" · ");
+        parts.extend(services(watch));
+        return parts;
     }
     let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     let (done, written, dead, total) =
         (get(&watch.done), get(&watch.written), get(&watch.dead), get(&watch.total));
-    let mut parts = Vec::new();
-    let rate = done.saturating_sub(get(&watch.resumed)) as f64 / elapsed.as_secs_f64().max(0.001);
-    parts.extend(bar((done, total), color));
-    parts.push(format!("{} read", thousands(get(&watch.read))));
-    parts.push(format!("{} written", thousands(written)));
+    let mut parts: Vec<LinePart> = bar(done, total).into_iter().collect();
+    parts.push(LinePart::text(format!("{} read", thousands(get(&watch.read))), rank::READ));
+    parts.push(LinePart::text(format!("{} written", thousands(written)), rank::WRITTEN));
     if dead > 0 {
-        parts.push(paint(color, "31", format!("{} rejected", thousands(dead))));
+        parts.push(painted("31", rank::TROUBLE, format!("{} rejected", thousands(dead))));
     }
-    parts.push(format!("{}/s", thousands(rate.round() as u64)));
+    parts.push(LinePart::text(format!("{}/s", thousands(rate.round() as u64)), rank::RATE));
     if total > done && rate > 0.0 {
-        parts
-            .push(format!("{} left", span(Duration::from_secs_f64(((total - done) as f64 / rate).min(1e9)))));
+        parts.push(left(total - done, rate));
     } else if total > 0 && done >= total {
-        parts.push("completing".to_owned());
+        parts.push(LinePart::text("completing".to_owned(), rank::LEFT));
     }
-    parts.extend(services(watch, color));
-    parts.join(" · ")
+    parts.extend(services(watch));
+    parts
 }
 
 /// A number with thousands separators: `1,234,567`.
@@ -176,8 +206,8 @@ mod tests {
     #[test]
     fn the_line_says_what_happens() {
         let watch = RunWatch::default();
-        let two = Duration::from_secs(2);
-        let line = |watch: &RunWatch| line(watch, (two, two), false);
+        let progress = Progress { started: Duration::from_secs(2), rate: 100.0 };
+        let line = |watch: &RunWatch| line(watch, progress, 120, false).0;
         assert_eq!(line(&watch), "opening the source and the sink");
         let told =
             Told { received: 300, resumed: 100, declared_last: Some(600), pages: 3, ..Told::default() };
@@ -206,6 +236,6 @@ mod tests {
             "██████████░░░░░░░░░░░░░░  40 % · 600 read · 390 written · 10 rejected · 100/s · 6.0 s left"
         );
         watch.done.store(1000, Ordering::Relaxed);
-        assert!(line(&watch).ends_with("400/s · completing"));
+        assert!(line(&watch).ends_with("100/s · completing"));
     }
 }
