@@ -31,6 +31,8 @@ const IN_FLIGHT_FEW: u32 = 2;
 const AT_SERVER_MIN: u32 = 2;
 /// Accepted calls, per call at the server, between two refusals that fit a supposed concurrency limit.
 const ACCEPTED_PER_CALL: u64 = 4;
+/// Accepted calls, per place in flight, up to which a refusal belongs to the first flight after a cooldown.
+const FIRST_FLIGHTS: u64 = 2;
 /// Shortest round trip, in seconds, by which the calls lost in a cooldown are counted.
 const ROUND_TRIP_MIN: f64 = 1e-4;
 /// Shortest round trip, in seconds, by which the first probe of a closed server is delayed,
@@ -105,8 +107,14 @@ impl Limiter {
             return;
         }
         let costly = self.cooldowns.is_known();
+        // A flight that goes at once arrives in any order: its first calls may be refused for its last.
         let here = at_server.max(self.in_flight);
-        if self.evidence.is_idle(at_server) || costly && here < AT_SERVER_MIN {
+        let idle = if costly {
+            here < AT_SERVER_MIN || self.evidence.is_idle(here)
+        } else {
+            self.evidence.is_idle(at_server)
+        };
+        if idle {
             self.blame_rate();
             if costly { self.set_pace(now) } else { self.probe_closed(now) }
         } else if costly && self.evidence.lower(here) {
@@ -138,13 +146,27 @@ impl Limiter {
             }
             LimitKind::Concurrency
                 if !idle
-                    && !self.cooldowns.repeats_first()
-                    && (self.in_flight_cap.rose() || !self.paced)
+                    && (self.in_flight_cap.rose() || !self.paced && !self.cooldowns.repeats_first())
                     && self.evidence.fits(at_server)
                     && self.accepted_since > ACCEPTED_PER_CALL * u64::from(at_server) =>
             {
                 let calls = at_server.min(cap - 1);
                 self.in_flight_cap.suppose(calls, cooldown_calls);
+                self.evidence.suppose(calls);
+                self.accepted_since = 0;
+                self.cooldowns.discard_run();
+                return;
+            }
+            // The first flight after a cooldown was refused: the ceiling was a call or two too high.
+            LimitKind::Concurrency
+                if !idle
+                    && !self.paced
+                    && self.in_flight_cap.is_near(at_server)
+                    && self.accepted_since <= FIRST_FLIGHTS * u64::from(cap)
+                    && self.in_flight_cap.overshot() =>
+            {
+                let calls = at_server.min(cap - 1);
+                self.in_flight_cap.suppose_less(calls);
                 self.evidence.suppose(calls);
                 self.accepted_since = 0;
                 self.cooldowns.discard_run();
