@@ -74,7 +74,7 @@ fn two_clients_share_what_counts_refused_calls_too() {
 /// whole lane that wait, so a longer one costs more.
 #[test]
 fn calls_at_once_are_learned_from_few_refusals_with_a_wait() {
-    for (seconds, utilisation_min) in [(1, 85.0), (2, 79.0), (5, 70.0)] {
+    for (seconds, utilisation_min) in [(1, 85.5), (2, 78.5), (5, 70.5)] {
         for service in [0.02, 0.1, 0.5] {
             for limit in [2_u32, 4, 8, 16, 32] {
                 let world = DrainWorld {

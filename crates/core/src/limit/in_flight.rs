@@ -49,7 +49,11 @@ const PROBE_GROWTHS_MAX: u32 = 4;
 /// Accepted calls, per call of a supposed limit, before its ceiling rises: enough that a refusal above it fits.
 const SUPPOSED_ACCEPTED: f64 = 7.0;
 /// How often in a row the ceiling may prove too high in the first flight after a cooldown.
-const OVERSHOTS_MAX: u32 = 2;
+const OVERSHOTS_MAX: u32 = 1;
+/// Suppositions from which on a ceiling has held: one more than the first.
+const HELD_SUPPOSITIONS: u32 = 2;
+/// Share of the calls at a first refusal that may have been on their way there or from there.
+const TRAVELLING_SHARE: f64 = 0.125;
 /// Share of the cap that is left when the limit turns out to be one of rate.
 const RATE_LIMIT_SHARE: f64 = 0.5;
 /// Refusals in a row that do not fit and are borne after a concurrency limit was proven.
@@ -184,11 +188,12 @@ impl InFlightCap {
         u64::from(at_server) * whole >= u64::from(self.cap()) * part
     }
 
-    /// The supposed limit was too high at once. False if it was so before, and is rather none.
+    /// The supposed limit was too high at once. False if it was so before, and is rather none, or if no
+    /// ceiling has held yet.
     pub(super) const fn overshot(&mut self) -> bool {
         self.overshots += 1;
         self.accepted = 0;
-        self.overshots <= OVERSHOTS_MAX
+        self.overshots <= OVERSHOTS_MAX && self.misfits >= HELD_SUPPOSITIONS
     }
 
     /// Whether the ceiling rose since the last refusal.
@@ -200,6 +205,12 @@ impl InFlightCap {
     pub(super) fn suppose_less(&mut self, calls: u32) {
         let calls = f64::from(calls.max(1));
         (self.ceiling, self.supposed) = (Some(calls), calls);
+    }
+
+    /// The supposed limit is at most `calls` in flight.
+    pub(super) fn suppose_at_most(&mut self, calls: u32) {
+        let lower = self.ceiling.map_or(calls, |ceiling| calls.min(ceiling as u32));
+        self.suppose_less(lower);
     }
 
     /// A limit of `calls` in flight is proven.
@@ -228,7 +239,8 @@ impl InFlightCap {
     /// refused is lost.
     pub(super) fn start_small(&mut self) {
         let calls = (RATE_LIMIT_SHARE * self.cap).max(DOUBLING_CAP);
-        self.suppose_less(if self.supposed > 0.0 { calls.min(self.supposed) } else { calls } as u32);
+        let supposed = self.supposed - libm::floor(TRAVELLING_SHARE * self.supposed);
+        self.suppose_less(if self.supposed > 0.0 { calls.min(supposed) } else { calls } as u32);
         self.cap = self.cap.min(START);
     }
 

@@ -118,7 +118,7 @@ impl Limiter {
             self.blame_rate();
             if costly { self.set_pace(now) } else { self.probe_closed(now) }
         } else if costly && self.evidence.lower(here) {
-            self.in_flight_cap.suppose_less(here);
+            self.in_flight_cap.suppose_at_most(here);
         }
     }
 
@@ -146,7 +146,11 @@ impl Limiter {
             }
             LimitKind::Concurrency
                 if !idle
-                    && (self.in_flight_cap.rose() || !self.paced && !self.cooldowns.repeats_first())
+                    && if self.cooldowns.repeats_first() {
+                        self.in_flight_cap.rose() && self.cooldowns.is_no_window(self.accepted_since)
+                    } else {
+                        self.in_flight_cap.rose() || !self.paced
+                    }
                     && self.evidence.fits(at_server)
                     && self.accepted_since > ACCEPTED_PER_CALL * u64::from(at_server) =>
             {
