@@ -161,10 +161,11 @@ impl Limiter {
                 self.cooldowns.discard_run();
                 return;
             }
-            // The first flight after a cooldown was refused: the ceiling was a call or two too high.
+            // The first flight after a cooldown was refused: the ceiling was a call or two too high. Where the
+            // way is long, an even pace gets more out of the server than a ceiling.
             LimitKind::Concurrency
                 if !idle
-                    && !self.paced
+                    && (self.cooldowns.repeats_first() || !self.paced && self.way() < WAY_SHORT)
                     && self.in_flight_cap.is_near(at_server)
                     && self.accepted_since <= FIRST_FLIGHTS * u64::from(cap)
                     && self.in_flight_cap.overshot() =>
@@ -215,13 +216,18 @@ impl Limiter {
         at_server.min(u64::from(u32::MAX)) as u32
     }
 
+    /// How long the way to the server is: 0 if calls take no time to travel, 1 if it is long.
+    fn way(&self) -> f64 {
+        (WAY_DIVISOR * self.refused_round_trip / self.round_trip).clamp(0.0, 1.0)
+    }
+
     /// Under a ceiling calls go out one by one, not together: else a single-token bucket looks like
     /// a limit of one call in flight. A little faster than they come back, so that the ceiling holds
     /// them: where a longer gap lets a call more through, it was the gap.
     pub(super) fn pace_by_concurrency(&mut self, now: Mono) {
         if self.round_trip > 0.0 {
             // Places stand empty while calls travel: the farther, the more evenly they go.
-            let way = (WAY_DIVISOR * self.refused_round_trip / self.round_trip).clamp(0.0, 1.0);
+            let way = self.way();
             let faster = if self.in_flight_cap.is_steady() && way < WAY_SHORT {
                 CEILING_PACE_STEADY
             } else {
