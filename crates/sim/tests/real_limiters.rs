@@ -9,6 +9,7 @@ use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
 use tidegate_sim::family::ServerFamily;
 use tidegate_sim::limiter::drain_shipped;
 use tidegate_sim::real_limiter::{RealLimiter, drain_lanes};
+use tidegate_sim::server::ServerLimit;
 
 /// Runs of each row.
 const SEEDS: core::ops::RangeInclusive<u64> = 1..=5;
@@ -66,6 +67,32 @@ fn two_clients_share_what_counts_refused_calls_too() {
     for limiter in [RealLimiter::StickTable, RealLimiter::Tarpit] {
         let (times, refused) = worst(limiter, 429, None, 2);
         assert!(times <= 1.15 && refused <= 3.0, "{}: {times:.3} x, {refused:.2} %", limiter.name());
+    }
+}
+
+/// A limit of calls at once whose refusals ask for a wait, over a minute's work. Each refusal costs the
+/// whole lane that wait, so a longer one costs more.
+#[test]
+fn calls_at_once_are_learned_from_few_refusals_with_a_wait() {
+    for (seconds, utilisation_min) in [(1, 85.5), (2, 78.5), (5, 70.5)] {
+        for service in [0.02, 0.1, 0.5] {
+            for limit in [2_u32, 4, 8, 16, 32] {
+                let world = DrainWorld {
+                    limit: ServerLimit::Concurrency { limit: limit as usize },
+                    requests: (60.0 * f64::from(limit) / service) as u64,
+                    service,
+                    tells: ServerHints::FixedRetryAfter(seconds),
+                    ..RealLimiter::Connections.world(429)
+                };
+                for seed in SEEDS {
+                    let out = drain_lanes(&world, 1, seed)[0];
+                    let row =
+                        format!("{limit} calls of {service} s, Retry-After: {seconds}, {seed}: {out:?}");
+                    assert!(out.left == 0 && out.early == 0, "{row}");
+                    assert!(out.utilisation() >= utilisation_min, "{:.1} % of {row}", out.utilisation());
+                }
+            }
+        }
     }
 }
 

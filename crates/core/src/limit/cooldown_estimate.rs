@@ -127,6 +127,8 @@ const WINDOW_CALLS_SPREAD: f64 = 0.03;
 const WINDOW_TIME_FACTOR: f64 = 2.0;
 /// and their calls by less than this share of what the times explain.
 const WINDOW_EXPLAINED: f64 = 0.5;
+/// A run of this many times the calls of the last is no second run of a window.
+const NO_WINDOW_CALLS: f64 = 2.0;
 /// Uncertainty of a window's rate: this many seconds of its run.
 const WINDOW_UNCERTAIN: f64 = 0.5;
 
@@ -268,6 +270,11 @@ impl CooldownEstimate {
     /// Whether the next run is as fast as the first, because the wait was long.
     pub(super) fn repeats_first(&self) -> bool {
         self.runs == 1 && self.rate.is_infinite()
+    }
+
+    /// Whether a run of so many calls cannot be that of a window that ended the last run.
+    pub(super) const fn is_no_window(&self, calls: u64) -> bool {
+        calls as f64 > NO_WINDOW_CALLS * self.last.1
     }
 
     /// The estimate, in calls per second.

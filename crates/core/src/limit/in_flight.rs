@@ -46,6 +46,14 @@ const ACCEPTED_BETWEEN: u64 = 4;
 const PROBE_GROWTH_LOG2: f64 = 4.0;
 /// ... which grows this often.
 const PROBE_GROWTHS_MAX: u32 = 4;
+/// Accepted calls, per call of a supposed limit, before its ceiling rises: enough that a refusal above it fits.
+const SUPPOSED_ACCEPTED: f64 = 7.0;
+/// How often in a row the ceiling may prove too high in the first flight after a cooldown.
+const OVERSHOTS_MAX: u32 = 1;
+/// Suppositions from which on a ceiling has held: one more than the first.
+const HELD_SUPPOSITIONS: u32 = 2;
+/// Share of the calls at a first refusal that may have been on their way there or from there.
+const TRAVELLING_SHARE: f64 = 0.125;
 /// Share of the cap that is left when the limit turns out to be one of rate.
 const RATE_LIMIT_SHARE: f64 = 0.5;
 /// Refusals in a row that do not fit and are borne after a concurrency limit was proven.
@@ -86,6 +94,8 @@ pub(super) struct InFlightCap {
     misfits_max: u32,
     /// The concurrency limit, in calls, that costly refusals suggest; 0 if none.
     supposed: f64,
+    /// How often in a row the supposed limit was too high.
+    overshots: u32,
 }
 
 impl InFlightCap {
@@ -101,6 +111,7 @@ impl InFlightCap {
             misfits: 0,
             misfits_max: 1,
             supposed: 0.0,
+            overshots: 0,
         }
     }
 
@@ -166,8 +177,23 @@ impl InFlightCap {
         self.suppose_less(calls);
         (self.accepted, self.rose) = (0, false);
         let growths = f64::from(self.misfits.min(PROBE_GROWTHS_MAX));
-        self.accepted_needed = (cooldown_calls * libm::exp2(PROBE_GROWTH_LOG2 * growths)) as u32;
-        self.misfits += 1;
+        let needed = cooldown_calls * libm::exp2(PROBE_GROWTH_LOG2 * growths);
+        self.accepted_needed = needed.max(SUPPOSED_ACCEPTED * self.supposed) as u32;
+        (self.misfits, self.overshots) = (self.misfits + 1, 0);
+    }
+
+    /// Whether about as many calls were at the server as may be in flight.
+    pub(super) fn is_near(&self, at_server: u32) -> bool {
+        let (part, whole) = FIT_SHARE;
+        u64::from(at_server) * whole >= u64::from(self.cap()) * part
+    }
+
+    /// The supposed limit was too high at once. False if it was so before, and is rather none, or if no
+    /// ceiling has held yet.
+    pub(super) const fn overshot(&mut self) -> bool {
+        self.overshots += 1;
+        self.accepted = 0;
+        self.overshots <= OVERSHOTS_MAX && self.misfits >= HELD_SUPPOSITIONS
     }
 
     /// Whether the ceiling rose since the last refusal.
@@ -179,6 +205,12 @@ impl InFlightCap {
     pub(super) fn suppose_less(&mut self, calls: u32) {
         let calls = f64::from(calls.max(1));
         (self.ceiling, self.supposed) = (Some(calls), calls);
+    }
+
+    /// The supposed limit is at most `calls` in flight.
+    pub(super) fn suppose_at_most(&mut self, calls: u32) {
+        let lower = self.ceiling.map_or(calls, |ceiling| calls.min(ceiling as u32));
+        self.suppose_less(lower);
     }
 
     /// A limit of `calls` in flight is proven.
@@ -206,7 +238,9 @@ impl InFlightCap {
     /// As few as a new lane begins with, and at most half as many as before: what is in flight when a call is
     /// refused is lost.
     pub(super) fn start_small(&mut self) {
-        self.suppose_less((RATE_LIMIT_SHARE * self.cap).max(DOUBLING_CAP) as u32);
+        let calls = (RATE_LIMIT_SHARE * self.cap).max(DOUBLING_CAP);
+        let supposed = self.supposed - libm::floor(TRAVELLING_SHARE * self.supposed);
+        self.suppose_less(if self.supposed > 0.0 { calls.min(supposed) } else { calls } as u32);
         self.cap = self.cap.min(START);
     }
 

@@ -31,6 +31,8 @@ const IN_FLIGHT_FEW: u32 = 2;
 const AT_SERVER_MIN: u32 = 2;
 /// Accepted calls, per call at the server, between two refusals that fit a supposed concurrency limit.
 const ACCEPTED_PER_CALL: u64 = 4;
+/// Accepted calls, per place in flight, up to which a refusal belongs to the first flight after a cooldown.
+const FIRST_FLIGHTS: u64 = 2;
 /// Shortest round trip, in seconds, by which the calls lost in a cooldown are counted.
 const ROUND_TRIP_MIN: f64 = 1e-4;
 /// Shortest round trip, in seconds, by which the first probe of a closed server is delayed,
@@ -105,12 +107,18 @@ impl Limiter {
             return;
         }
         let costly = self.cooldowns.is_known();
+        // A flight that goes at once arrives in any order: its first calls may be refused for its last.
         let here = at_server.max(self.in_flight);
-        if self.evidence.is_idle(at_server) || costly && here < AT_SERVER_MIN {
+        let idle = if costly {
+            here < AT_SERVER_MIN || self.evidence.is_idle(here)
+        } else {
+            self.evidence.is_idle(at_server)
+        };
+        if idle {
             self.blame_rate();
             if costly { self.set_pace(now) } else { self.probe_closed(now) }
         } else if costly && self.evidence.lower(here) {
-            self.in_flight_cap.suppose_less(here);
+            self.in_flight_cap.suppose_at_most(here);
         }
     }
 
@@ -138,13 +146,32 @@ impl Limiter {
             }
             LimitKind::Concurrency
                 if !idle
-                    && !self.cooldowns.repeats_first()
-                    && (self.in_flight_cap.rose() || !self.paced)
+                    && if self.cooldowns.repeats_first() {
+                        self.in_flight_cap.rose() && self.cooldowns.is_no_window(self.accepted_since)
+                    } else {
+                        self.in_flight_cap.rose() || !self.paced
+                    }
                     && self.evidence.fits(at_server)
                     && self.accepted_since > ACCEPTED_PER_CALL * u64::from(at_server) =>
             {
                 let calls = at_server.min(cap - 1);
                 self.in_flight_cap.suppose(calls, cooldown_calls);
+                self.evidence.suppose(calls);
+                self.accepted_since = 0;
+                self.cooldowns.discard_run();
+                return;
+            }
+            // The first flight after a cooldown was refused: the ceiling was a call or two too high. Where the
+            // way is long, an even pace gets more out of the server than a ceiling.
+            LimitKind::Concurrency
+                if !idle
+                    && (self.cooldowns.repeats_first() || !self.paced && self.way() < WAY_SHORT)
+                    && self.in_flight_cap.is_near(at_server)
+                    && self.accepted_since <= FIRST_FLIGHTS * u64::from(cap)
+                    && self.in_flight_cap.overshot() =>
+            {
+                let calls = at_server.min(cap - 1);
+                self.in_flight_cap.suppose_less(calls);
                 self.evidence.suppose(calls);
                 self.accepted_since = 0;
                 self.cooldowns.discard_run();
@@ -189,13 +216,18 @@ impl Limiter {
         at_server.min(u64::from(u32::MAX)) as u32
     }
 
+    /// How long the way to the server is: 0 if calls take no time to travel, 1 if it is long.
+    fn way(&self) -> f64 {
+        (WAY_DIVISOR * self.refused_round_trip / self.round_trip).clamp(0.0, 1.0)
+    }
+
     /// Under a ceiling calls go out one by one, not together: else a single-token bucket looks like
     /// a limit of one call in flight. A little faster than they come back, so that the ceiling holds
     /// them: where a longer gap lets a call more through, it was the gap.
     pub(super) fn pace_by_concurrency(&mut self, now: Mono) {
         if self.round_trip > 0.0 {
             // Places stand empty while calls travel: the farther, the more evenly they go.
-            let way = (WAY_DIVISOR * self.refused_round_trip / self.round_trip).clamp(0.0, 1.0);
+            let way = self.way();
             let faster = if self.in_flight_cap.is_steady() && way < WAY_SHORT {
                 CEILING_PACE_STEADY
             } else {

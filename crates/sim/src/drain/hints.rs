@@ -18,6 +18,11 @@ pub(super) fn told(tells: ServerHints, answer: &ThrottleAnswer, now: u64) -> Hin
                 hints.retry_after = Some(Duration::from_secs_f64(wait));
             }
         }
+        ServerHints::FixedRetryAfter(seconds) => {
+            if !answer.accepted {
+                hints.retry_after = Some(Duration::from_secs(seconds.into()));
+            }
+        }
         ServerHints::Quota(dialect) => {
             if !answer.accepted && dialect.retry_after {
                 hints.retry_after = Some(Duration::from_secs_f64(wait));

@@ -90,6 +90,8 @@ pub enum ServerHints {
     Nothing,
     /// Retry-After in whole seconds, rounded up, at least one, on refusals.
     RetryAfter,
+    /// Retry-After with this number of seconds on every refusal, whatever the limit.
+    FixedRetryAfter(u32),
     /// A quota on responses.
     Quota(QuotaHeaders),
 }
