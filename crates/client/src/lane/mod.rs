@@ -46,7 +46,7 @@ use std::time::Duration;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
 use tidegate_core::limit::BelievedKind;
-use tidegate_core::{Mono, Now, Verdict};
+use tidegate_core::{Mono, Now, Rng, Verdict};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
@@ -123,7 +123,11 @@ impl LaneHandle {
         let states = states.map(|states| (states.clone(), states.id(&key)));
         let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
         let mut core = core::Lane::new(config);
-        core.restore(&told, clock.now());
+        let now = clock.now();
+        core.restore(&told, now);
+        // Each process its own: they all read the same file.
+        let seed = u64::from(std::process::id()) ^ now.wall.millis().unsigned_abs();
+        core.spread_restored(now.mono, &mut Rng::new(seed));
         let state = LockedLane {
             core,
             queue: WaitQueue::new(),

@@ -11,9 +11,14 @@ use crate::chance::Chance;
 use crate::retry::backoff::Jitter;
 use crate::time::Mono;
 use crate::verdict::Verdict;
+use core::time::Duration;
 
 /// A lane comes back later by at most the wait divided by this.
 const WAIT_DIVISOR: u32 = 4;
+
+/// A lane that took over a wait of an earlier process comes back later by at most this: there is no
+/// policy yet that says more.
+const RESTORED_MAX: Duration = Duration::from_secs(1);
 
 /// A return that was put off.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +49,20 @@ impl Lane {
         if policy.backoff.jitter() == Jitter::None || until <= self.spread.at {
             return;
         }
-        let most = (until.since(now) / WAIT_DIVISOR).min(policy.backoff.base());
+        self.spread_until(until, policy.backoff.base(), now, chance);
+    }
+
+    /// The same for a wait that an earlier process was told ([`Lane::restore`]): all who read it from
+    /// one file would come back at one moment.
+    pub fn spread_restored<C: Chance>(&mut self, now: Mono, chance: &mut C) {
+        let until = self.told_until();
+        if until > now {
+            self.spread_until(until, RESTORED_MAX, now, chance);
+        }
+    }
+
+    fn spread_until<C: Chance>(&mut self, until: Mono, max: Duration, now: Mono, chance: &mut C) {
+        let most = (until.since(now) / WAIT_DIVISOR).min(max);
         self.spread = SpreadReturn { told: until, at: until + most.mul_f64(chance.unit()) };
         self.limiter.hold_until(self.spread.at);
     }

@@ -177,6 +177,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chance::Rng;
     use crate::lane::{Admit, LaneConfig};
     use crate::verdict::{Verdict, VerdictKind};
 
@@ -221,6 +222,26 @@ mod tests {
             second.state(Now { mono: Mono::from_millis(1), ..restarted(40) }).hint.unwrap().asked_seconds,
             100
         );
+    }
+
+    #[test]
+    fn processes_that_restore_one_wait_come_back_one_after_the_other() {
+        let mut first = lane();
+        let until = now(100).mono;
+        settle(&mut first, VerdictKind::Throttled { until: Some(until) }, Code::RATE_LIMITED, now(0));
+        let state = first.state(now(10));
+        let returns = [1, 2, 3].map(|seed| {
+            let mut lane = lane();
+            lane.restore(&state, restarted(40));
+            lane.spread_restored(Mono::ZERO, &mut Rng::new(seed));
+            // What is saved for the next is what the server said.
+            assert_eq!(lane.state(restarted(40)).hint.map(|hint| hint.until), Some(now(100).wall));
+            let Admit::Wait(at) = lane.admit(Mono::ZERO) else { panic!() };
+            at
+        });
+        let told = Mono::from_millis(60_000);
+        assert!(returns.iter().all(|at| (told..=told + Duration::from_secs(1)).contains(at)), "{returns:?}");
+        assert!(returns[0] != returns[1] && returns[1] != returns[2], "{returns:?}");
     }
 
     #[test]
