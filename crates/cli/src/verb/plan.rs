@@ -31,7 +31,8 @@ Examples:
   tidegate plan --price 0.50 addresses.yaml
   tidegate plan --records 250000 addresses.yaml
 
-Exit codes: 0 the run can start; 2 it cannot.")]
+Exit codes: 0 the run can start; 1 failure; 2 it cannot; 75 the source or the sink is down, try again
+later.")]
 pub(crate) struct Args {
     /// Manifest file
     #[arg(value_name = "FILE")]

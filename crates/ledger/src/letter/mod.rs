@@ -10,7 +10,7 @@
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("letters.db").display().to_string();
-//! let letters = Letters::open(&LetterStoreLocation::from(file.as_str()))?;
+//! let letters = Letters::open(&file.parse()?)?;
 //! let letter = Letter {
 //!     pipeline: "parcels".into(),
 //!     stage: "gate".into(),

@@ -51,7 +51,10 @@ fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
 
 fn letter_store(place: &str) -> Diagnosis {
     let check = "dead letters";
-    let at = LetterStoreLocation::from(place);
+    let at = match place.parse::<LetterStoreLocation>() {
+        Ok(at) => at,
+        Err(e) => return Diagnosis::fail(check, e.to_string(), "choose another store with --store"),
+    };
     let mut store = match LetterStore::look(&at) {
         Ok(Some(store)) => store,
         Ok(None) => {

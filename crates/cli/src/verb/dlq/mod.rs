@@ -46,7 +46,8 @@ Examples:
   tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --state archived
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
-finished, but some letters failed again; 75 a service or the sink is not ready, try again later.")]
+finished, but some letters failed again; 75 the server of the store, a service or the sink is
+not ready, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -115,7 +116,7 @@ struct OpenLetterStore {
 
 impl OpenLetterStore {
     fn open(how: &LetterStoreArgs, make: bool) -> Result<OpenLetterStore, CommandFailure> {
-        let place = LetterStoreLocation::from(how.store.as_str());
+        let place: LetterStoreLocation = how.store.parse()?;
         if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
         {
