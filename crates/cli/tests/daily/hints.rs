@@ -221,12 +221,23 @@ fn an_alert_about_letters_names_the_command_that_shows_them() {
     assert_eq!(run(&dir, &args).code, 4);
     assert_eq!(run(&dir, &["dlq", "capacity", "4", "--store", "my letters.db"]).code, 0);
     let ran = run(&dir, &args);
-    let stats = format!("tidegate dlq stats --store '{}'", dir.path("my letters.db").display());
-    let short = "tidegate dlq stats --store 'my letters.db'";
     let alert = ran.stderr.lines().find(|line| line.contains("letters_full") || line.contains("% full"));
     let hint = hints(alert.unwrap_or_else(|| panic!("{}", ran.stderr)));
-    assert!(hint == [stats.as_str()] || hint == [short], "{hint:?}");
+    assert_eq!(hint, ["tidegate dlq stats --store 'my letters.db'"]);
     assert_eq!(paste(&dir, &hint[0]).code, 0);
     assert!(dir.read("told.json").contains("tidegate dlq stats --store "), "{}", dir.read("told.json"));
     assert!(dir.read("report.html").contains("<code>tidegate dlq stats --store "));
+}
+
+#[test]
+fn a_file_at_a_url_is_downloaded_and_described_by_the_command_that_init_names() {
+    let body = r#"{"type":"FeatureCollection","features":[{"type":"Feature","properties":{"a":1},"geometry":{"type":"Point","coordinates":[16.1,48.1]}}]}"#;
+    let server = Canned::start(move |_| json("200 OK", body));
+    let dir = addresses();
+    let refused = run(&dir, &["init", &format!("{}/my.roads.geojson?a=1&b=2", server.url())]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    let both = refused.stderr.split('`').find(|part| part.starts_with("tidegate fetch"));
+    let made = paste(&dir, both.unwrap_or_else(|| panic!("{}", refused.stderr)));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stdout.contains("my.gpkg"), "{}", made.stdout);
 }

@@ -192,7 +192,7 @@ fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
     let way = match Transform::with_grids(&from, &to, grids) {
         Ok(way) => way,
         Err(e) => {
-            let next = "choose other coordinate reference systems; see `tidegate inspect`";
+            let next = "choose other coordinate reference systems";
             return Some(Diagnosis::fail(check, format!("from {from} to {to}: {e}"), next));
         }
     };
