@@ -129,3 +129,19 @@ fn a_letter_for_a_pipeline_with_a_manifest_is_replayed_from_its_first_step() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("cannot replay import"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_letter_for_a_captured_pipeline_is_replayed_only_if_it_is_a_feature() {
+    let desk = Desk::parcels();
+    desk.write("good.json", &FEATURE.replace("\"v\"", "\"name\""));
+    desk.write("raw.json", "{\"name\": \"raw\"}");
+    let put = ["put", "--pipeline", "parcels", "--code", "TIMEOUT", "--payload"];
+    for file in ["good.json", "raw.json"] {
+        assert_eq!(desk.dlq(&[&put[..], &[file]].concat()).code, 0);
+    }
+    let ran = desk.dlq(&["replay", "--code", "TIMEOUT"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert_eq!(desk.out().len(), 3, "two were good");
+    let open = desk.dlq(&["ls", "--code", "TIMEOUT"]).stdout;
+    assert!(open.contains("not a GeoJSON feature"), "{open}");
+}

@@ -22,6 +22,8 @@ pub enum PayloadError {
     Json(serde_json::Error),
     /// It is JSON, but not an object.
     NotAnObject,
+    /// It is neither a feature nor a geometry.
+    NotAFeature,
     /// It is a collection of features, not one.
     Collection,
     /// Its coordinate reference system is unknown: the message.
@@ -50,6 +52,7 @@ impl fmt::Display for PayloadError {
         match self {
             PayloadError::Json(e) => write!(f, "the payload is not JSON: {e}"),
             PayloadError::NotAnObject => f.write_str("the payload is not a JSON object"),
+            PayloadError::NotAFeature => f.write_str("the payload is not a GeoJSON feature"),
             PayloadError::Collection => {
                 f.write_str("the payload is a collection; a letter holds one feature")
             }
@@ -76,6 +79,7 @@ impl std::error::Error for PayloadError {
             PayloadError::Json(e) => Some(e),
             PayloadError::Write(e) => Some(e.as_ref()),
             PayloadError::NotAnObject
+            | PayloadError::NotAFeature
             | PayloadError::Collection
             | PayloadError::Crs(_)
             | PayloadError::NoGeometry
