@@ -88,7 +88,10 @@ impl Observer {
             subject.telemetry.places.want();
         }
         let push = pusher(&subject)?;
-        let watchman = Watchman::new(subject.telemetry, subject.alerts)?;
+        let mut watchman = Watchman::new(subject.telemetry, subject.alerts)?;
+        if let Some(place) = &subject.letters {
+            watchman = watchman.of_store(&place.to_string());
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -224,7 +227,10 @@ impl WatchState {
     fn judge(&mut self, acting: &mut JoinSet<()>) {
         for change in self.watchman.look(self.began.elapsed()) {
             let (actions, telemetry) = (self.watchman.actions(), Arc::clone(&self.telemetry));
-            acting.spawn(async move { actions.act(&change, telemetry.pipeline()).await });
+            let store = self.letters.as_ref().map(ToString::to_string);
+            acting.spawn(async move {
+                actions.act(&change, telemetry.pipeline(), store.as_deref()).await;
+            });
         }
     }
 

@@ -200,12 +200,14 @@ fn mistakes_get_a_next_step() {
     fs::write(dir.path().join("a.geojsonl"), feature).unwrap();
     fs::write(dir.path().join("data.txt"), feature).unwrap();
     fs::write(dir.path().join("a.csv"), "id,address\n1,x\n").unwrap();
-    for file in ["a.geojsonl", "data.txt", "a.csv"] {
-        let init = format!("`tidegate init {file} -o pipeline.yaml`");
+    fs::write(dir.path().join("my data.csv"), "id,address\n1,x\n").unwrap();
+    for file in ["a.geojsonl", "data.txt", "a.csv", "my data.csv"] {
+        let quoted = if file.contains(' ') { format!("'{file}'") } else { file.to_owned() };
+        let init = format!("`tidegate init {quoted} -o pipeline.yaml`");
         says(&["run", file], &["is data", "not a manifest", &init]);
     }
     let geocode = ["geocode", "a.geojsonl", "-o", "o.csv", "--address", "a", "--profile", "photon"];
-    says(&geocode, &["this is JSON, not CSV", "tidegate convert"]);
+    says(&geocode, &["this is JSON, not CSV", "`tidegate convert a.geojsonl a.csv`"]);
     let google = ["geocode", "a.csv", "-o", "o.csv", "--address", "address", "--profile", "google"];
     says(&google, &["requires a key; pass --key env:NAME"]);
     says(&["convert", "a.geojsonl", "b.xyz"], &["b.xyz: unknown file format; expected one of .gpkg"]);

@@ -38,6 +38,15 @@ pub fn shell(word: &str) -> Cow<'_, str> {
     Cow::Owned(alloc::format!("'{}'", word.replace('\'', r"'\''")))
 }
 
+/// The scheme of a location, such as `s3` in `s3://bucket/name`; `None` for the path of a file.
+#[must_use]
+pub fn scheme(location: &str) -> Option<&str> {
+    let (scheme, _) = location.split_once("://")?;
+    let letters = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let starts = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
+    (starts && scheme.chars().all(letters)).then_some(scheme)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

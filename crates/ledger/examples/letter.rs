@@ -12,7 +12,7 @@ use tidegate_ledger::letter::{
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
-    let place = LetterStoreLocation::from(dir.path().join("letters.db").display().to_string().as_str());
+    let place = LetterStoreLocation::File(dir.path().join("letters.db"));
     let record = br#"{"type":"Feature","properties":{"id":17},"geometry":null}"#;
     let letter = Letter {
         pipeline: "parcels".into(),

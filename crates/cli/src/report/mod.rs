@@ -323,15 +323,26 @@ fn alerts(seen: &Observation) -> String {
         let until = fired.ended.map_or_else(|| "to the end".to_owned(), |at| format!("to {}", span(at)));
         let _ = write!(
             out,
-            "<li><b class=\"fair\">! {}</b> <span class=\"soft\">from {} {until}</span><br>{}. {}.</li>",
+            "<li><b class=\"fair\">! {}</b> <span class=\"soft\">from {} {until}</span><br>{}. {}</li>",
             fired.alert.name(),
             span(fired.at),
             escape(&capital(&fired.said)),
-            escape(&capital(fired.alert.advice())),
+            advice(&capital(&fired.advice)),
         );
     }
     out.push_str("</ul></section>");
     out
+}
+
+/// Advice as HTML: what is in backquotes is code.
+pub(crate) fn advice(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let html = parts.map(|(at, part)| match at % 2 {
+        0 => escape(part),
+        _ => format!("<code>{}</code>", escape(part)),
+    });
+    let html: String = html.collect();
+    if text.ends_with('`') { html } else { format!("{html}.") }
 }
 
 /// The text with its first letter capitalized.

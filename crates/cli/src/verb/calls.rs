@@ -1,13 +1,23 @@
-//! The options of `geocode` and `fetch` about their calls.
+//! The options of `geocode` and `fetch` about their calls, and the state directory of all commands.
 //!
 //! Both commands have the same options with the same limits; a command may override a help text.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use tidegate_client::profile::{Profile, Profiles};
 use tidegate_core::patience;
+use tidegate_core::quote::scheme;
 use tidegate_pipeline::manifest::duration;
+
+/// Reads a state directory, which is on this machine: a URL would become a directory of that name.
+pub(crate) fn state_dir() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_str().and_then(scheme) {
+        Some(scheme) => Err(format!("{scheme}:// cannot hold the state; use a local directory")),
+        None => Ok(path),
+    })
+}
 
 /// Options for rate, attempts and time limits.
 #[derive(clap::Args)]

@@ -24,14 +24,14 @@ Examples:
   tidegate doctor parcels.yaml --format json | jq '.[] | select(.health != \"ok\")'
 
 Exit codes: 0 a run can start, possibly with warnings; 1 it cannot; 2 the manifest is invalid; 75 only a
-remote service is not ready, try again later.")]
+remote service or a database is down, try again later.")]
 pub(crate) struct Args {
     /// Manifest file
     #[arg(value_name = "MANIFEST")]
     file: Option<PathBuf>,
 
     /// State directory
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
 
     /// Dead letter store: a file or postgres://…

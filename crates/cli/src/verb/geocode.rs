@@ -44,8 +44,8 @@ Columns added: outcome, label, score, match_type, attempts, elapsed_ms, cache_hi
 error; and the geometry (in CSV as lon and lat).
 
 Exit codes: 0 no row failed; 1 failure; 2 the options, the input or the output cannot be used; 4 some
-rows failed, the output shows which and why; 75 try again later: the service is down or asked to wait,
-another run is active, or an incident suspended the pipeline.")]
+rows failed, the output shows which and why; 75 try again later: the service or the server of the dead
+letters is down or asked to wait, another run is active, or an incident suspended the pipeline.")]
 pub(crate) struct Args {
     /// CSV file to read; `-` for standard input
     #[arg(value_name = "FILE")]
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     print_manifest: bool,
 
     /// State directory: run state, response cache, waits requested by servers
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
 
     /// Do not use the response cache; an interrupted run then repeats its calls

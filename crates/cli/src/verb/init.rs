@@ -146,8 +146,13 @@ fn open(args: &Args) -> Result<Box<dyn Source>, String> {
     let url = url::Url::parse(&args.from).map_err(|e| format!("{}: {e}", args.from))?;
     let file = args.profile.is_none() && matches!(ServiceKind::of_url(&url), Some(ServiceKind::File));
     if file || url.scheme() == "s3" {
+        let last = url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
+        let stem = last.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or("data");
+        let (from, to) = (shell(&args.from), format!("{stem}.gpkg"));
+        let to = shell(&to);
         return Err(format!(
-            "{url} is a file; download it with `tidegate fetch {url} -o FILE`, run `tidegate init FILE`, and set `source.file` to the URL"
+            "{url} is a file; download it and describe the download, then set `source.file` to the URL: \
+             `tidegate fetch {from} -o {to} && tidegate init {to}`"
         ));
     }
     let text = format!(

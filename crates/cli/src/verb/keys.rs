@@ -23,7 +23,10 @@ use crate::out;
 Examples:
   tidegate keys generate --key letters.key --store .tidegate/letters.db
   tidegate keys rotate --key letters.key --store .tidegate/letters.db
-  tidegate keys audit --key audit.key > audit.pub")]
+  tidegate keys audit --key audit.key > audit.pub
+
+Exit codes: 0 success; 1 failure; 2 usage error, such as a store that already has a key, or has none; 75
+the server of the store is down, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -119,18 +122,19 @@ fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
 
 impl Both {
     /// A command on the same store and file, to be pasted.
-    fn command(&self, verb: &str) -> String {
-        let (key, store) = (self.key.display().to_string(), LetterStoreLocation::from(self.store.as_str()));
+    fn command(&self, verb: &str, store: &LetterStoreLocation) -> String {
+        let key = self.key.display().to_string();
         format!("tidegate keys {verb} --key {} --store {}", shell(&key), shell(&store.to_string()))
     }
 }
 
 fn generate(args: &Both) -> Result<String, LetterError> {
-    let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
+    let place = args.store.parse()?;
+    let mut store = LetterStore::open(&place)?;
     if store.setting("recipient")?.is_some() {
         return Err(LetterError::Refused(format!(
             "the store already has a key; to replace it: {}",
-            args.command("rotate")
+            args.command("rotate", &place)
         )));
     }
     let key = SecretKey::generate()?;
@@ -146,11 +150,15 @@ fn generate(args: &Both) -> Result<String, LetterError> {
 /// The new key is in the file before the store uses it, and the store uses it before any key is
 /// wrapped to it. So an interrupted rotation can be repeated.
 fn rotate(args: &Both) -> Result<String, LetterError> {
-    let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
+    let place = args.store.parse()?;
+    let mut store = LetterStore::open(&place)?;
     let mut keys = read(&args.key)?;
     let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
     let now = now.ok_or_else(|| {
-        LetterError::Refused(format!("the store has no key; to create one: {}", args.command("generate")))
+        LetterError::Refused(format!(
+            "the store has no key; to create one: {}",
+            args.command("generate", &place)
+        ))
     })?;
     // After an interrupted rotation some letters still have other keys: finish it with the same
     // key.

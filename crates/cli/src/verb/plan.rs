@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_core::quote::shell;
 use tidegate_geo::format::Format;
 use tidegate_pipeline::manifest::{self, Manifest, Policy, human};
 use tidegate_pipeline::run::{PagePlan, Plan, plan};
@@ -31,7 +32,8 @@ Examples:
   tidegate plan --price 0.50 addresses.yaml
   tidegate plan --records 250000 addresses.yaml
 
-Exit codes: 0 the run can start; 2 it cannot.")]
+Exit codes: 0 the run can start; 1 failure; 2 it cannot; 75 the source or the sink is down, try again
+later.")]
 pub(crate) struct Args {
     /// Manifest file
     #[arg(value_name = "FILE")]
@@ -65,9 +67,10 @@ pub(crate) fn load(file: &Path) -> Option<Manifest> {
     match manifest::load(file) {
         Ok(manifest) => Some(manifest),
         Err(_) if data_format(file).is_some() => {
-            let (file, format) = (file.display(), data_format(file).unwrap_or_default());
+            let (name, format) = (file.display().to_string(), data_format(file).unwrap_or_default());
             out::say(&format!(
-                "tidegate: {file} is data ({format}), not a manifest; `tidegate init {file} -o pipeline.yaml` writes a manifest for it"
+                "tidegate: {name} is data ({format}), not a manifest; `tidegate init {} -o pipeline.yaml` writes a manifest for it",
+                shell(&name)
             ));
             None
         }

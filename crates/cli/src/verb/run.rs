@@ -59,7 +59,7 @@ pub(crate) struct Args {
     dry_run: bool,
 
     /// State directory: lock, results, rejected records, cached responses
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
 
     #[command(flatten)]

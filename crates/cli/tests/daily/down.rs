@@ -108,5 +108,9 @@ fn what_is_down_is_75_by_every_command() {
     ] {
         check(&[verb, &["--store", &pg]].concat());
     }
+    std::fs::create_dir_all(dir.path(".tidegate")).unwrap();
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--dead-letters"];
+    check(&[&listen[..], &[&pg]].concat());
+    check(&[&listen[..], &["some.db", "--dead-letters", &pg]].concat());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

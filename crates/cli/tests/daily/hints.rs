@@ -169,3 +169,75 @@ fn what_a_provider_said_is_readable_and_cannot_command_the_terminal() {
     assert!(ran.stderr.contains("and said “{\"message\":"), "{}", ran.stderr);
     assert!(ran.stderr.contains("Schlüssel erneuern") && !ran.stderr.contains('\u{1b}'), "{}", ran.stderr);
 }
+
+/// Restores a database as it was, as from a backup.
+fn restore(dir: &Workdir, file: &str, was: &[u8]) {
+    for end in ["-wal", "-shm"] {
+        // There is none if the last connection was closed.
+        let _ = std::fs::remove_file(dir.path(&format!("{file}{end}")));
+    }
+    std::fs::write(dir.path(file), was).unwrap();
+}
+
+#[test]
+fn an_audit_that_was_restored_names_the_command_that_verifies_it() {
+    let dir = addresses();
+    let args = ["run", "my run.yaml", "--state", "the state"];
+    for copy in ["", "  audit: { copy: the copies }\n"] {
+        dir.write("my run.yaml", &(manifest("1") + copy));
+        let _ = std::fs::remove_dir_all(dir.path("the state"));
+        assert_eq!(run(&dir, &args).code, 4);
+        let file = "the state/test/audit.db";
+        let was = std::fs::read(dir.path(file)).unwrap();
+        assert_eq!(run(&dir, &args).code, 4);
+        restore(&dir, file, &was);
+        let refused = run(&dir, &args);
+        assert!(refused.stderr.contains("truncated or restored"), "{}", refused.stderr);
+        let verified = paste(&dir, &only(&refused));
+        assert_eq!(verified.code, 1, "{}{}", verified.stdout, verified.stderr);
+    }
+}
+
+#[test]
+fn a_store_whose_audit_was_restored_names_the_command_that_verifies_it() {
+    let dir = addresses();
+    dir.write("my run.yaml", &manifest("1"));
+    assert_eq!(run(&dir, &["run", "my run.yaml"]).code, 4);
+    let was = std::fs::read(dir.path("my letters.db")).unwrap();
+    let hold = ["dlq", "hold", "--all", "--why", "x", "--store", "my letters.db"];
+    assert_eq!(run(&dir, &hold).code, 0);
+    restore(&dir, "my letters.db", &was);
+    let refused = run(&dir, &hold);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    let verified = paste(&dir, &only(&refused));
+    assert_eq!(verified.code, 1, "{}{}", verified.stdout, verified.stderr);
+}
+
+#[test]
+fn an_alert_about_letters_names_the_command_that_shows_them() {
+    let dir = addresses();
+    dir.write("my run.yaml", &(manifest("1") + "  alerts: { actions: [{ command: [tee, told.json] }] }\n"));
+    let args = ["run", "my run.yaml", "--report", "report.html"];
+    assert_eq!(run(&dir, &args).code, 4);
+    assert_eq!(run(&dir, &["dlq", "capacity", "4", "--store", "my letters.db"]).code, 0);
+    let ran = run(&dir, &args);
+    let alert = ran.stderr.lines().find(|line| line.contains("letters_full") || line.contains("% full"));
+    let hint = hints(alert.unwrap_or_else(|| panic!("{}", ran.stderr)));
+    assert_eq!(hint, ["tidegate dlq stats --store 'my letters.db'"]);
+    assert_eq!(paste(&dir, &hint[0]).code, 0);
+    assert!(dir.read("told.json").contains("tidegate dlq stats --store "), "{}", dir.read("told.json"));
+    assert!(dir.read("report.html").contains("<code>tidegate dlq stats --store "));
+}
+
+#[test]
+fn a_file_at_a_url_is_downloaded_and_described_by_the_command_that_init_names() {
+    let body = r#"{"type":"FeatureCollection","features":[{"type":"Feature","properties":{"a":1},"geometry":{"type":"Point","coordinates":[16.1,48.1]}}]}"#;
+    let server = Canned::start(move |_| json("200 OK", body));
+    let dir = addresses();
+    let refused = run(&dir, &["init", &format!("{}/my.roads.geojson?a=1&b=2", server.url())]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    let both = refused.stderr.split('`').find(|part| part.starts_with("tidegate fetch"));
+    let made = paste(&dir, both.unwrap_or_else(|| panic!("{}", refused.stderr)));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stdout.contains("my.gpkg"), "{}", made.stdout);
+}

@@ -5,6 +5,7 @@
 mod canned;
 mod down;
 mod hints;
+mod places;
 #[path = "../common/running.rs"]
 mod running;
 #[path = "../common/workdir.rs"]

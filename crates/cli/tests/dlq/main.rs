@@ -10,6 +10,7 @@ mod keep;
 mod kill;
 mod mend;
 mod nightly;
+mod put;
 #[path = "../common/running.rs"]
 mod running;
 mod seal;

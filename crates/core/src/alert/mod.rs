@@ -12,7 +12,9 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+use crate::quote::shell;
 use crate::time::Mono;
+use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -88,6 +90,18 @@ impl Alert {
         }
     }
 
+    /// The recommended action, with the command that shows the letters of this store if it is about
+    /// letters.
+    #[must_use]
+    pub fn advice_for(self, store: Option<&str>) -> String {
+        match (self, store) {
+            (Alert::LettersFull | Alert::LetterAge, Some(store)) => {
+                format!("{}: `tidegate dlq stats --store {}`", self.advice(), shell(store))
+            }
+            _ => self.advice().to_owned(),
+        }
+    }
+
     /// The recommended action.
     #[must_use]
     pub const fn advice(self) -> &'static str {
@@ -105,7 +119,7 @@ impl Alert {
             Alert::LettersFull => {
                 "replay, archive or purge letters before the store is full and the run stops"
             }
-            Alert::LetterAge => "check the open letters with `tidegate dlq stats`",
+            Alert::LetterAge => "check the open letters; fix, replay or purge them",
             Alert::BreakerOpen => "the service is failing; calls wait until it responds again",
             Alert::NullRate => "the source has more nulls than usual; the gate is about to halt the run",
             Alert::Spike503 => "the service itself is overloaded, not a backend; lower the rate",

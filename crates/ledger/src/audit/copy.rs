@@ -83,13 +83,15 @@ impl Copies {
         }
     }
 
-    /// Checks that the database still holds the checkpoint that was copied last.
-    pub(super) fn check<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
+    /// Checks that the database still holds the checkpoint that was copied last. The error names
+    /// the command that verifies the log.
+    pub(super) fn check<S: Sql + ?Sized>(&self, sql: &mut S, command: &str) -> Result<(), AuditError> {
         let Some(known) = self.end()?.0 else { return Ok(()) };
         if seal::after(sql, &self.log, known.k - 1)?.first() == Some(&known) {
             return Ok(());
         }
-        Err(self.fail(AuditError::Truncated { checkpoint: known.k, entry: known.last }))
+        let check = command.to_owned();
+        Err(self.fail(AuditError::Truncated { checkpoint: known.k, entry: known.last, check }))
     }
 
     /// Appends the checkpoints that are not copied yet.

@@ -45,6 +45,8 @@ pub enum AuditError {
         checkpoint: i64,
         /// The number of the last entry that it covers, from 1.
         entry: i64,
+        /// The command that verifies the log.
+        check: String,
     },
     /// A text is not a signing key. The message does not quote it.
     NotASigningKey,
@@ -80,10 +82,10 @@ impl fmt::Display for AuditError {
                 write!(f, "its tables have version {found}, expected {written}")
             }
             AuditError::Changed(what) => write!(f, "the audit was modified by another program: {what}"),
-            AuditError::Truncated { checkpoint, entry } => write!(
+            AuditError::Truncated { checkpoint, entry, check } => write!(
                 f,
                 "the audit was truncated or restored: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
-                 the database; no more entries are written, check with `tidegate audit verify`"
+                 the database; no more entries are written, check with `{check}`"
             ),
             AuditError::NotASigningKey => {
                 f.write_str("not an audit key; expected tidegate-audit-key-1 ID HEX")

@@ -22,6 +22,8 @@ pub struct AuditWriter {
     pub who: String,
     /// The name of the log; part of every signed message.
     pub log: String,
+    /// The command that verifies the log, for messages.
+    pub check: String,
     signer: Option<Signer>,
     copies: Option<Copies>,
     /// Whether the signed head and the copies were already checked.
@@ -39,6 +41,7 @@ impl AuditWriter {
         AuditWriter {
             who: user(),
             log: log.to_owned(),
+            check: "tidegate audit verify".to_owned(),
             signer,
             copies,
             trusted: Cell::new(false),
@@ -125,7 +128,7 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Aud
     let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     // Never sign on top of entries that somebody else added without the key.
     let changed = |what: String| {
-        let advice = "no more entries are written, check with `tidegate audit verify`";
+        let advice = format!("no more entries are written, check with `{}`", writer.check);
         Err(AuditError::Changed(format!("{what}; {advice}")))
     };
     if let Some(head) = heads.first() {
@@ -147,7 +150,7 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Aud
         return changed("its head is missing".into());
     }
     if let (Some(copies), false) = (&writer.copies, writer.trusted.get()) {
-        copies.check(sql)?;
+        copies.check(sql, &writer.check)?;
     }
     writer.trusted.set(true);
     Ok(end)
@@ -263,8 +266,7 @@ fn checkpoint<S: Sql + ?Sized>(
         };
         let leaves: Vec<Hash> = rows.iter().filter_map(|row| row.blob(1).try_into().ok()).collect();
         if end.int(0) - done != leaves.len() as i64 {
-            let what = "entries are missing; check with `tidegate audit verify`";
-            return Err(AuditError::Changed(what.to_owned()));
+            return Err(AuditError::Changed(format!("entries are missing; check with `{}`", writer.check)));
         }
         let mut next = Checkpoint {
             log: writer.log.clone(),

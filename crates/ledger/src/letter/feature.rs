@@ -22,6 +22,12 @@ pub enum PayloadError {
     Json(serde_json::Error),
     /// It is JSON, but not an object.
     NotAnObject,
+    /// It is neither a feature nor a geometry.
+    NotAFeature,
+    /// It is a collection of features, not one.
+    Collection,
+    /// Its coordinate reference system is unknown: the message.
+    Crs(String),
     /// It has no geometry.
     NoGeometry,
     /// The `type` of its geometry is not a GeoJSON type.
@@ -46,6 +52,11 @@ impl fmt::Display for PayloadError {
         match self {
             PayloadError::Json(e) => write!(f, "the payload is not JSON: {e}"),
             PayloadError::NotAnObject => f.write_str("the payload is not a JSON object"),
+            PayloadError::NotAFeature => f.write_str("the payload is not a GeoJSON feature"),
+            PayloadError::Collection => {
+                f.write_str("the payload is a collection; a letter holds one feature")
+            }
+            PayloadError::Crs(why) => f.write_str(why),
             PayloadError::NoGeometry => f.write_str("the payload has no geometry"),
             PayloadError::UnknownType(name) => write!(f, "{name:?} is not a GeoJSON type"),
             PayloadError::NotAList(what) => write!(f, "{what} is not a list"),
@@ -68,6 +79,9 @@ impl std::error::Error for PayloadError {
             PayloadError::Json(e) => Some(e),
             PayloadError::Write(e) => Some(e.as_ref()),
             PayloadError::NotAnObject
+            | PayloadError::NotAFeature
+            | PayloadError::Collection
+            | PayloadError::Crs(_)
             | PayloadError::NoGeometry
             | PayloadError::UnknownType(_)
             | PayloadError::NotAList(_)

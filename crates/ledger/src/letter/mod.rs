@@ -10,7 +10,7 @@
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("letters.db").display().to_string();
-//! let letters = Letters::open(&LetterStoreLocation::from(file.as_str()))?;
+//! let letters = Letters::open(&file.parse()?)?;
 //! let letter = Letter {
 //!     pipeline: "parcels".into(),
 //!     stage: "gate".into(),
@@ -41,6 +41,7 @@
 
 #[cfg(feature = "object-store")]
 pub mod archive;
+mod draft;
 mod envelope;
 mod error;
 pub mod export;
@@ -54,6 +55,7 @@ pub mod store;
 mod text;
 mod writer;
 
+pub use draft::{LetterDraft, PUT_STAGE};
 pub use envelope::{
     DAY_MS, Defect, Failure, Http, Letter, LetterAttempt, LetterSource, Lineage, Payload, RETENTION_DAYS,
     RETENTION_RANGE, Remedied, Spatial, Versions,

@@ -12,7 +12,7 @@ const CHILD: &str = "TIDEGATE_TEST_POISON";
 
 /// One run of a pipeline over three records, of which the second aborts the process.
 fn pipeline(file: &str) {
-    let place = LetterStoreLocation::from(file);
+    let place = LetterStoreLocation::File(file.into());
     let (mut store, letters) = (LetterStore::open(&place).unwrap(), Letters::open(&place).unwrap());
     for key in ["one", "two", "three"] {
         let work = || {
@@ -52,7 +52,7 @@ fn a_record_that_aborts_is_a_letter_after_three_deaths() {
     };
     let lived: Vec<bool> = (0..4).map(|_| run()).collect();
     assert_eq!(lived, [false, false, false, true]);
-    let mut store = LetterStore::open(&LetterStoreLocation::from(file.as_str())).unwrap();
+    let mut store = LetterStore::open(&LetterStoreLocation::File(file.into())).unwrap();
     let poison = LetterFilter { classes: vec![FailureClass::Poison], ..LetterFilter::default() };
     assert_eq!((store.count(&poison), store.crash_count("p")), (Ok(1), Ok(0)));
     assert_eq!(

@@ -43,12 +43,17 @@ impl PreparedAction {
         self.on.is_empty() || self.on.contains(&alert)
     }
 
-    pub(super) async fn act(&self, change: &AlertChange, pipeline: &str) -> Result<(), String> {
+    pub(super) async fn act(
+        &self,
+        change: &AlertChange,
+        pipeline: &str,
+        store: Option<&str>,
+    ) -> Result<(), String> {
         let body = serde_json::json!({
             "alert": change.alert.name(),
             "firing": change.firing,
             "message": change.said,
-            "advice": change.alert.advice(),
+            "advice": change.alert.advice_for(store),
             "pipeline": pipeline,
             "trace_id": trace::tracer().map(trace::Tracer::trace_id),
             "at_ms": now_ms(),

@@ -34,6 +34,8 @@ pub struct Fired {
     pub ended: Option<Duration>,
     /// The message when it started.
     pub said: String,
+    /// The recommended action.
+    pub advice: String,
 }
 
 /// Evaluates the alerts of one run.
@@ -70,7 +72,7 @@ impl Watchman {
         })
     }
 
-    /// Sets the name of the dead-letter store that is monitored, for the log.
+    /// Sets the dead-letter store that is monitored, for the log and the advice.
     #[must_use]
     pub fn of_store(self, store: &str) -> Watchman {
         Watchman { store: Some(store.to_owned()), ..self }
@@ -92,12 +94,14 @@ impl Watchman {
     fn note(&mut self, change: &AlertChange, at: Duration) {
         let (alert, said, store) = (change.alert.name(), change.said.as_str(), self.store.as_deref());
         if change.firing {
-            warn!(target: "tidegate::alert", alert, store, "{said}: {}", change.alert.advice());
+            let advice = change.alert.advice_for(store);
+            warn!(target: "tidegate::alert", alert, store, "{said}: {advice}");
             let over = self.fired.iter().position(|fired| fired.ended.is_some());
             if let Some(over) = over.filter(|_| self.fired.len() >= FIRED_MAX) {
                 self.fired.remove(over);
             }
-            self.fired.push(Fired { alert: change.alert, at, ended: None, said: said.to_owned() });
+            let said = said.to_owned();
+            self.fired.push(Fired { alert: change.alert, at, ended: None, said, advice });
         } else {
             info!(target: "tidegate::alert", alert, store, "resolved: {said}");
             if let Some(fired) = self.fired.iter_mut().rev().find(|fired| fired.alert == change.alert) {
@@ -129,10 +133,11 @@ impl Watchman {
 pub struct Actions(Vec<PreparedAction>);
 
 impl Actions {
-    /// Runs the actions for a change of this pipeline's alerts, concurrently.
-    pub async fn act(&self, change: &AlertChange, pipeline: &str) {
+    /// Runs the actions for a change of the alerts of this pipeline and its dead-letter store,
+    /// concurrently.
+    pub async fn act(&self, change: &AlertChange, pipeline: &str, store: Option<&str>) {
         let doing = self.0.iter().filter(|action| action.wants(change.alert)).map(|action| async move {
-            if let Err(why) = action.act(change, pipeline).await {
+            if let Err(why) = action.act(change, pipeline, store).await {
                 warn!(target: "tidegate::alert", alert = change.alert.name(), "{why}");
             }
         });

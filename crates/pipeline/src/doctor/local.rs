@@ -51,7 +51,10 @@ fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
 
 fn letter_store(place: &str) -> Diagnosis {
     let check = "dead letters";
-    let at = LetterStoreLocation::from(place);
+    let at = match place.parse::<LetterStoreLocation>() {
+        Ok(at) => at,
+        Err(e) => return Diagnosis::fail(check, e.to_string(), "choose another store with --store"),
+    };
     let mut store = match LetterStore::look(&at) {
         Ok(Some(store)) => store,
         Ok(None) => {
@@ -189,7 +192,7 @@ fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
     let way = match Transform::with_grids(&from, &to, grids) {
         Ok(way) => way,
         Err(e) => {
-            let next = "choose other coordinate reference systems; see `tidegate inspect`";
+            let next = "choose other coordinate reference systems";
             return Some(Diagnosis::fail(check, format!("from {from} to {to}: {e}"), next));
         }
     };

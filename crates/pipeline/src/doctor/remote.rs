@@ -235,11 +235,9 @@ fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
         Some(0) => {
             Diagnosis::warn(check("quota"), said, "a run would wait until then; start it later").theirs()
         }
-        _ if low => Diagnosis::warn(
-            check("quota"),
-            said,
-            "a run adapts to this; `tidegate plan` shows how long it takes",
-        ),
+        _ if low => {
+            Diagnosis::warn(check("quota"), said, "a run adapts to this; its plan shows how long it takes")
+        }
         _ => Diagnosis::ok(check("quota"), said),
     }
 }

@@ -6,6 +6,7 @@ use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
 use crate::secret::SecretRef;
+use tidegate_core::quote::scheme;
 use tidegate_core::suggest::nearest;
 
 struct PartsChecker<'a> {
@@ -40,8 +41,7 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
         parts.bucket(sink);
     }
     if let Some(store) = pipeline.at(&["dead_letters", "store"]) {
-        let database = store.text().is_some_and(|text| text.starts_with("postgres"));
-        parts.database(Some(store).filter(|_| database));
+        parts.letter_store(store);
     }
     for remedy in pipeline.at(&["dead_letters", "remedies"]).map(YamlNode::items).unwrap_or_default() {
         parts.remedy(remedy);
@@ -145,6 +145,21 @@ impl PartsChecker<'_> {
             Err(_) => {
                 let help = "use `env:NAME`, `file:PATH` or `postgres://user@host/database`";
                 self.report("range", node.place.clone(), "not a database URL", help);
+            }
+        }
+    }
+
+    /// Checks the location of dead letters: a file, a database, or a reference to either.
+    fn letter_store(&mut self, node: &YamlNode) {
+        let Some(text) = node.text() else { return };
+        match scheme(text) {
+            _ if text.parse::<SecretRef>().is_ok() => {}
+            None => {}
+            Some("postgres" | "postgresql") => self.database(Some(node)),
+            Some(other) => {
+                let message = format!("{other}:// cannot hold dead letters");
+                let help = "use a file, `postgres://user@host/database` or `env:NAME`";
+                self.report("range", node.place.clone(), message, help);
             }
         }
     }

@@ -3,11 +3,13 @@
 //! The row's own cells come first, as text, then what became of it. Every row is in the output,
 //! also one that failed. Where a name is taken by the file, ours gets `geocode_` in front.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tidegate_core::quote::shell;
 use tidegate_core::suggest::nearest;
+use tidegate_geo::format::Format;
 
 use super::{CallOptions, PresetManifest};
 use crate::error::SetupError;
@@ -68,7 +70,7 @@ pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, SetupError> {
     let fields = csv_fields(&header);
     let names = output_names(&fields);
     let column = |name: &String| {
-        let found = find(&header, name).map_err(at)?;
+        let found = find(&header, name, &options.input).map_err(at)?;
         let name = fields.get(found).cloned().unwrap_or_default();
         Ok::<_, String>((name, names.get(found).cloned().unwrap_or_default()))
     };
@@ -180,13 +182,16 @@ fn free(name: String, taken: impl Fn(&str) -> bool) -> String {
 }
 
 /// The place of a column by its name, or what it may have been meant to be.
-fn find(header: &[String], name: &str) -> Result<usize, String> {
+fn find(header: &[String], name: &str, input: &Path) -> Result<usize, String> {
     let exact = header.iter().position(|h| h == name);
     let loose = || header.iter().position(|h| h.eq_ignore_ascii_case(name));
     exact.or_else(loose).ok_or_else(|| {
         if header.first().is_some_and(|first| first.trim_start().starts_with(['{', '['])) {
-            return "this is JSON, not CSV; convert it first, for example `tidegate convert in.geojsonl in.csv`"
-                .to_owned();
+            let named = Format::of_path(input).is_some_and(|format| format != Format::Csv);
+            let word = |path: &Path| shell(&path.display().to_string()).into_owned();
+            let (from, to) = (word(input), word(&input.with_extension("csv")));
+            let how = if named { format!(": `tidegate convert {from} {to}`") } else { String::new() };
+            return format!("this is JSON, not CSV; convert it first{how}");
         }
         let hint = match nearest(name, header.iter().map(String::as_str)) {
             Some(h) => format!("did you mean {h:?}?"),
@@ -209,9 +214,10 @@ mod tests {
     #[test]
     fn columns_are_found_or_suggested() {
         let header = ["Street".to_string(), "city".to_string()];
-        assert_eq!(find(&header, "city"), Ok(1));
-        assert_eq!(find(&header, "street"), Ok(0));
-        assert!(find(&header, "citty").unwrap_err().contains("did you mean \"city\"?"));
-        assert!(find(&header, "zip").unwrap_err().contains("expected one of Street, city"));
+        let find = |name: &str| find(&header, name, Path::new("in.csv"));
+        assert_eq!(find("city"), Ok(1));
+        assert_eq!(find("street"), Ok(0));
+        assert!(find("citty").unwrap_err().contains("did you mean \"city\"?"));
+        assert!(find("zip").unwrap_err().contains("expected one of Street, city"));
     }
 }

@@ -41,9 +41,11 @@ pub const KIND: &str = "manifest";
 pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, SetupError> {
     let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
     if let Ok(from) = text.parse::<SecretRef>() {
-        return Ok(LetterStoreLocation::from(from.fetch().map_err(|e| e.to_string())?.reveal()));
+        let held = from.fetch().map_err(|e| e.to_string())?;
+        return Ok(held.reveal().parse().map_err(|e| format!("dead_letters.store: {from}: {e}"))?);
     }
-    Ok(match LetterStoreLocation::from(text.as_str()) {
+    let at = text.parse().map_err(|e: LetterError| format!("dead_letters.store: {e}"))?;
+    Ok(match at {
         LetterStoreLocation::File(path) => LetterStoreLocation::File(folder.join(path)),
         url => url,
     })

@@ -30,7 +30,7 @@ use crate::error::SetupError;
 use crate::gate::Gates;
 use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
-use crate::letter::{Letter, Payload, now_ms};
+use crate::letter::{Letter, PUT_STAGE, Payload, now_ms};
 use crate::manifest::{Manifest, Policy, WriteMode};
 use crate::sink::{RowCounts, RunTime, Sink, SinkError, Spec};
 use crate::step::{Aside, Flow, Reject, SeenKey, StepError};
@@ -213,6 +213,13 @@ fn rows_in_place(
     let mut ended: Vec<Option<ReplayOutcome>> = vec![None; letters.len()];
     let mut updates = Vec::new();
     for (stage, of) in stages(letters, &ended) {
+        if stage == PUT_STAGE {
+            let note = format!("it has no row in {}", path.display());
+            for at in of {
+                set(&mut ended, at, ReplayOutcome::Back { not_before_ms: None, note: note.clone() });
+            }
+            continue;
+        }
         if !kept.iter().any(|label| label == stage) {
             return Err(format!("records of the stage {stage:?} have no row in {}", path.display()));
         }
@@ -311,7 +318,7 @@ fn through(
     aside: &mut Aside,
 ) -> Result<Batch, StepError> {
     let (from, flow) = match stage {
-        "read" => (0, &parts.start),
+        "read" | PUT_STAGE => (0, &parts.start),
         "gate" | "sink" => (parts.steps.len(), &parts.flow),
         label => {
             let found = parts.steps.iter().position(|step| step.label == label);

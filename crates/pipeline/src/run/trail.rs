@@ -23,6 +23,7 @@ use crate::letter::now_ms;
 use crate::manifest::Manifest;
 use crate::secret::SecretRef;
 use crate::step::Reject;
+use tidegate_core::quote::shell;
 
 /// The file of the audit log, in the state directory of the pipeline.
 pub const AUDIT_FILE: &str = "audit.db";
@@ -69,8 +70,13 @@ impl Trail {
         };
         let copies = form.copy.as_ref().map_or_else(|| state.file(AUDIT_COPIES), |path| folder.join(path));
         let log = state.dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)
+        let mut book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)
             .map_err(|e| e.to_string())?;
+        let path = |path: &Path| shell(&path.display().to_string()).into_owned();
+        book.writer.check = format!("tidegate audit verify --state {}", path(root));
+        if form.copy.is_some() {
+            book.writer.check += &format!(" --copies {}", path(&copies));
+        }
         Ok(Trail { book, sink: String::new(), commits: true })
     }
 

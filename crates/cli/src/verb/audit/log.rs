@@ -21,7 +21,7 @@ pub(super) struct AuditSource {
     #[arg(value_name = "MANIFEST")]
     manifest: Option<PathBuf>,
     /// State directory
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = crate::verb::calls::state_dir())]
     state: PathBuf,
     /// Dead letter store whose audit to use: a file or postgres://…
     #[arg(long, value_name = "STORE", conflicts_with = "manifest")]
@@ -92,7 +92,7 @@ fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Comm
 }
 
 fn of_letters(place: &str) -> Result<Log, CommandFailure> {
-    let at = LetterStoreLocation::from(place);
+    let at: LetterStoreLocation = place.parse()?;
     if let LetterStoreLocation::File(path) = &at
         && !path.exists()
     {

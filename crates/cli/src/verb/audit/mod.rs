@@ -33,7 +33,7 @@ Examples:
   tidegate audit match parcels.yaml 17 \"what the halt said\"
 
 Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown;
-2 no audit found.")]
+2 no audit found; 75 the server of the store is down, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -112,7 +112,7 @@ struct Match {
     #[arg(value_name = "VALUE")]
     value: String,
     /// State directory
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = crate::verb::calls::state_dir())]
     state: PathBuf,
 }
 

@@ -3,6 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const svg = document.querySelector("svg"), dots = document.getElementById("dots");
 const list = document.getElementById("groups"), story = document.getElementById("story");
 const by = document.getElementById("by"), text = document.getElementById("text"), shown = document.getElementById("shown");
+const unplaced = document.getElementById("unplaced");
 const COLORS = ["#c8102e", "#0072b2", "#e69f00", "#009e73", "#8e44ad", "#56b4e9", "#d55e00", "#7f8c2d", "#cc79a7", "#555555"];
 const NS = "http://www.w3.org/2000/svg";
 let off = new Set(), view = data.view.slice(), marks = [];
@@ -28,21 +29,36 @@ function draw() {
     const c = document.createElementNS(NS, "circle");
     c.setAttribute("class", "dot"); c.setAttribute("fill", color.get(key(l))); c.setAttribute("tabindex", "0");
     c.setAttribute("cx", (l.lon + 180) * 10); c.setAttribute("cy", (90 - l.lat) * 10);
-    const t = document.createElementNS(NS, "title"); t.textContent = l.code + ": " + l.message; c.append(t);
-    c.addEventListener("click", () => tell(l, c));
-    c.addEventListener("keydown", e => { if (e.key === "Enter") tell(l, c); });
+    const t = document.createElementNS(NS, "title"); t.textContent = l.code + ": " + l.message + (l.times > 1 ? " (in " + l.times.toLocaleString("en") + " runs)" : ""); c.append(t);
+    c.addEventListener("click", () => tell(l));
+    c.addEventListener("keydown", e => { if (e.key === "Enter") tell(l); });
     return { l, c };
   });
   dots.replaceChildren(...marks.map(m => m.c));
   place();
 }
+let words = [];
+const fits = l => !off.has(key(l)) && words.every(w => (l.message + " " + l.code + " " + l.pipeline + " " + l.record + " " + l.id).toLowerCase().includes(w));
+const counted = n => n.toLocaleString("en") + (n === 1 ? " letter" : " letters");
+// A point shows one letter. Those below it, and those without a point, are opened by name.
+const ROWS = 100;
+function rows(letters) {
+  const all = letters.slice(0, ROWS).map(l => {
+    const b = el("button", l.code + " " + (l.record || l.id.slice(24)) + (l.times > 1 ? " ×" + l.times.toLocaleString("en") : ""), "row");
+    b.addEventListener("click", () => tell(l));
+    return b;
+  });
+  if (letters.length > ROWS) all.push(el("p", "and " + (letters.length - ROWS).toLocaleString("en") + " more; filter by text"));
+  return all;
+}
 function place() {
-  const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-  let n = 0, here = 0;
-  const fits = l => !off.has(key(l)) && words.every(w => (l.message + " " + l.code + " " + l.pipeline + " " + l.record + " " + l.id).toLowerCase().includes(w));
-  for (const l of data.letters) if (fits(l)) n++;
+  words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let here = 0;
   for (const m of marks) { const on = fits(m.l); m.c.style.display = on ? "" : "none"; if (on) here++; }
-  shown.textContent = n.toLocaleString("en") + " letters, " + here.toLocaleString("en") + " of them on the map";
+  const all = data.letters.filter(fits), rest = all.filter(l => l.lon === null);
+  shown.textContent = counted(all.length) + ", " + here.toLocaleString("en") + " on the map";
+  unplaced.hidden = rest.length === 0;
+  unplaced.replaceChildren(el("summary", counted(rest.length) + " without a location"), ...rows(rest));
   zoom(view);
 }
 function zoom(v) {
@@ -50,14 +66,17 @@ function zoom(v) {
   const r = v[2] / svg.clientWidth * 5.5;
   for (const m of marks) m.c.setAttribute("r", r);
 }
-function tell(l, c) {
-  document.querySelectorAll(".dot.on").forEach(d => d.classList.remove("on")); c.classList.add("on");
+function tell(l) {
+  for (const m of marks) m.c.classList.toggle("on", m.l === l);
   const dl = el("dl");
   for (const [k, v] of [["letter", l.id], ["code", l.code], ["class", l.class], ["state", l.state], ["message", l.message],
     ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["record", l.record], ["failed in runs", l.times], ["first seen", l.first], ["last seen", l.last], ["failed replays", l.generation],
-    ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
+    ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", l.lon === null ? "" : (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
     if (v !== "" && v !== null && v !== undefined) dl.append(el("dt", k), el("dd", String(v)));
   story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24) + l.store));
+  const others = l.lon === null ? [] : data.letters.filter(o => o !== l && o.lon === l.lon && o.lat === l.lat && fits(o));
+  if (others.length) story.append(el("h2", counted(others.length) + " more at this point"), ...rows(others));
+  story.scrollIntoView({ block: "nearest" });
 }
 by.addEventListener("change", () => { off = new Set(); draw(); });
 text.addEventListener("input", place);

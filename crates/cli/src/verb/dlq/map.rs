@@ -165,7 +165,8 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&
          <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"zoom in\">+</button>\
          <button id=\"out\" aria-label=\"zoom out\">−</button><button id=\"all\" aria-label=\"show all\">⤢</button></div>\
          <footer>Land: Natural Earth, public domain</footer></main>\
-         <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Select a point to see its details.</p></div></aside>\
+         <aside><h2>Groups</h2><div id=\"groups\"></div>\
+         <details id=\"unplaced\" hidden></details><div id=\"story\"><p>Select a point to see its details.</p></div></aside>\
          <script id=\"data\" type=\"application/json\" nonce=\"{nonce}\">{data}</script>\
          <script nonce=\"{nonce}\">{js}</script></body></html>\n",
         policy = policy(nonce),

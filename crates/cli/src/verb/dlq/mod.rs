@@ -10,6 +10,7 @@ pub(super) mod list;
 pub(super) mod map;
 mod mend;
 mod purge;
+mod put;
 mod replay;
 mod rerun;
 mod show;
@@ -46,7 +47,8 @@ Examples:
   tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --state archived
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
-finished, but some letters failed again; 75 a service or the sink is not ready, try again later.")]
+finished, but some letters failed again; 75 the server of the store, a service or the sink is
+not ready, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -86,6 +88,7 @@ enum Command {
     Map(Box<map::Args>),
     Export(Box<list::Export>),
     Capture(capture::Args),
+    Put(put::Args),
     Fix(Box<mend::Fix>),
     Edit(mend::Edit),
     Replay(Box<replay::Args>),
@@ -115,7 +118,7 @@ struct OpenLetterStore {
 
 impl OpenLetterStore {
     fn open(how: &LetterStoreArgs, make: bool) -> Result<OpenLetterStore, CommandFailure> {
-        let place = LetterStoreLocation::from(how.store.as_str());
+        let place: LetterStoreLocation = how.store.parse()?;
         if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
         {
@@ -164,7 +167,7 @@ impl OpenLetterStore {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let make = matches!(args.what, Command::Capture(_) | Command::Capacity(_));
+    let make = matches!(args.what, Command::Capture(_) | Command::Put(_) | Command::Capacity(_));
     let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| match &args.what {
         Command::Ls(args) => list::ls(args, &mut desk),
         Command::Stats(args) => list::stats(args, &mut desk),
@@ -173,6 +176,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Command::Audit(args) => show::audit(args, &mut desk),
         Command::Map(args) => map::run(args, &mut desk),
         Command::Capture(args) => capture::run(args, &mut desk),
+        Command::Put(args) => put::run(args, &mut desk),
         Command::Fix(args) => mend::fix(args, &mut desk),
         Command::Edit(args) => mend::edit(args, &mut desk),
         Command::Replay(args) => replay::run(args, &mut desk),

@@ -151,7 +151,7 @@ pub(crate) struct Args {
     retention: u32,
 
     /// State directory: lock, results, rejected records, pages until the output is complete
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
 
     #[command(flatten)]

@@ -23,6 +23,8 @@ pub(super) struct Firing {
     /// Time at which it started to fire, in milliseconds since 1970.
     pub(super) since_ms: i64,
     pub(super) said: String,
+    /// The recommended action.
+    pub(super) advice: String,
 }
 
 /// The state of one store.
@@ -85,6 +87,8 @@ pub(super) struct Changed {
     pub(super) actions: Arc<Actions>,
     pub(super) change: AlertChange,
     pub(super) name: String,
+    /// The store, for people.
+    pub(super) place: String,
 }
 
 /// A monitored store.
@@ -188,7 +192,12 @@ impl Keeper {
         for store in &mut self.stores {
             let mut seen = store.look(self.every);
             for change in store.watchman.look(at) {
-                changes.push(Changed { actions: store.watchman.actions(), change, name: store.name.clone() });
+                changes.push(Changed {
+                    actions: store.watchman.actions(),
+                    change,
+                    name: store.name.clone(),
+                    place: store.place.to_string(),
+                });
             }
             let firing = store.watchman.fired().iter().filter(|fired| fired.ended.is_none());
             seen.firing = firing
@@ -196,6 +205,7 @@ impl Keeper {
                     alert: fired.alert,
                     since_ms: self.began_ms + fired.at.as_millis() as i64,
                     said: fired.said.clone(),
+                    advice: fired.advice.clone(),
                 })
                 .collect();
             // The other alerts are about calls, of which there are none here.
@@ -272,9 +282,9 @@ mod tests {
             ("postgres://me:secret@db.example/geo?schema=north", "letters:north"),
             ("postgres://db.example/geo", "letters:tidegate"),
         ] {
-            assert_eq!(name(&LetterStoreLocation::from(place)), expected);
+            assert_eq!(name(&place.parse().unwrap()), expected);
         }
-        let places = ["a.db", "a.sqlite"].map(LetterStoreLocation::from);
+        let places = ["a.db", "a.sqlite"].map(|place| place.parse().unwrap());
         let keeper = Keeper::new(None, &places, None).unwrap();
         assert_eq!(keeper.stores[1].name, "letters:a#2");
     }

@@ -65,10 +65,10 @@ Examples:
   tidegate serve --check
 
 Exit codes: 0 stopped by a signal, or healthy with --check; 1 failure; 2 usage error, such as an address
-in use or nothing to monitor.")]
+in use or nothing to monitor; 75 the server of a store is down at the start, try again later.")]
 pub(crate) struct Args {
     /// State directory with the last run of each pipeline, and letters.db if it exists
-    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = calls::state_dir())]
     state: PathBuf,
 
     /// Dead letter store: a file, postgres://…, or env:NAME and file:PATH that contain either; can be
@@ -123,6 +123,12 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(places) => places,
         Err(why) => return refuse(why),
     };
+    // A store that goes down later is reported by the server; at the start it is what a
+    // supervisor waits for.
+    if let Some((place, why)) = down(&places) {
+        out::say(&format!("tidegate serve: {}", secret::mask(&format!("{place}: {why}"))));
+        return Ok(Exit::TryLater);
+    }
     log::about(vec![("task", "serve".into())]);
     let keeper = match Keeper::new(args.state.is_dir().then(|| args.state.clone()), &places, alerts.as_ref())
     {
@@ -149,6 +155,15 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     ended
 }
 
+/// The first store whose server cannot be reached, and why.
+fn down(places: &[LetterStoreLocation]) -> Option<(&LetterStoreLocation, LetterError)> {
+    let servers = places.iter().filter(|place| matches!(place, LetterStoreLocation::Url(_)));
+    servers.into_iter().find_map(|place| match LetterStore::look(place) {
+        Err(why @ LetterError::Unreachable(_)) => Some((place, why)),
+        _ => None,
+    })
+}
+
 /// The locations of the stores to monitor.
 fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     if args.reveal.is_some() && !args.listen.ip().is_loopback() {
@@ -170,10 +185,11 @@ fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
         let place = match text.parse::<SecretRef>() {
             Ok(from) => {
                 let held = from.fetch().map_err(|e| format!("--dead-letters {text}: {e}"))?;
-                LetterStoreLocation::from(held.reveal())
+                held.reveal().parse()
             }
-            Err(_) => LetterStoreLocation::from(text.as_str()),
+            Err(_) => text.parse(),
         };
+        let place = place.map_err(|e: LetterError| format!("--dead-letters: {e}"))?;
         if !places.contains(&place) {
             places.push(place);
         }
@@ -241,7 +257,9 @@ async fn serve(
         }
         desk.see(view);
         for change in changes {
-            acting.spawn(async move { change.actions.act(&change.change, &change.name).await });
+            acting.spawn(async move {
+                change.actions.act(&change.change, &change.name, Some(&change.place)).await;
+            });
         }
         while acting.try_join_next().is_some() {}
         let pause = LOOK.min(args.every).max(began.elapsed() * SHARE);

@@ -12,7 +12,7 @@ use tidegate_sim::report::{escape, html};
 use super::look::{StoreSummary, StoreView};
 use crate::execute::counted;
 use crate::progress::{span, thousands};
-use crate::report::{capital, percent_text};
+use crate::report::{advice, capital, percent_text};
 use crate::verb::dlq::list::blur;
 use crate::verb::dlq::table::ago;
 
@@ -106,12 +106,12 @@ fn alerts(view: &StoreView, now_ms: i64) -> String {
     for (seen, firing) in firing {
         let _ = write!(
             out,
-            "<li><b class=\"fair\">! {}</b> <span class=\"soft\">{}, for {}</span><br>{}. {}.</li>",
+            "<li><b class=\"fair\">! {}</b> <span class=\"soft\">{}, for {}</span><br>{}. {}</li>",
             firing.alert.name(),
             escape(&seen.place),
             ago(firing.since_ms, now_ms),
             escape(&capital(&firing.said)),
-            escape(&capital(firing.alert.advice())),
+            advice(&capital(&firing.advice)),
         );
     }
     out.push_str("</ul></section>");

@@ -14,7 +14,7 @@ pub use merge::{RowSelector, Update, holds, merge, writable};
 
 use super::envelope::{Letter, Payload};
 use super::error::{LetterError, Result};
-use super::feature::FeaturePayload;
+use super::feature::{FeaturePayload, PayloadError};
 use super::remedy::gate;
 use super::seal::Keyring;
 use super::store::{FinishedReplay, LetterStore, ReplayOutcome, ReplayPlan};
@@ -154,7 +154,7 @@ impl Rerun for IntoFile {
         let mut ended = Vec::with_capacity(letters.len());
         for letter in letters {
             let payload = letter.payload.current();
-            if let Err(why) = gate(&letter.content_type, payload, letter) {
+            if let Err(why) = feature(payload).and_then(|()| gate(&letter.content_type, payload, letter)) {
                 let again = replay_failure(letter, letter.failure.code, why.to_string(), now_ms());
                 ended.push(ReplayOutcome::Dead(Box::new(again)));
                 continue;
@@ -175,6 +175,13 @@ impl Rerun for IntoFile {
             .collect::<Vec<_>>();
         holds(&self.output, &rows)
     }
+}
+
+/// Other JSON has no properties: nothing of it would be in the file.
+fn feature(payload: &[u8]) -> std::result::Result<(), PayloadError> {
+    let parsed = FeaturePayload::parse(payload)?;
+    let named = parsed.json.get("type").is_some_and(|kind| kind == "Feature");
+    if named || parsed.geometry().is_some() { Ok(()) } else { Err(PayloadError::NotAFeature) }
 }
 
 fn update(letter: &Letter) -> std::result::Result<Update, ReplayError> {

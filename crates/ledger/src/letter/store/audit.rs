@@ -16,6 +16,7 @@ use crate::letter::{LetterError, now_ms};
 use std::path::{Path, PathBuf};
 use tidegate_client::secret::SecretRef;
 use tidegate_core::letter::LetterId;
+use tidegate_core::quote::shell;
 
 /// The log name in the signatures of letter stores.
 const LOG: &str = "letters";
@@ -68,7 +69,9 @@ fn signer(place: &LetterStoreLocation) -> Result<Option<Signer>> {
 }
 
 pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
-    Ok(AuditWriter::new(LOG, signer(place)?, copies(place)))
+    let mut writer = AuditWriter::new(LOG, signer(place)?, copies(place));
+    writer.check = format!("tidegate audit verify --store {}", shell(&place.to_string()));
+    Ok(writer)
 }
 
 /// Appends entries inside the caller's transaction.

@@ -23,6 +23,7 @@
 mod act;
 mod audit;
 mod incident;
+mod location;
 mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -33,6 +34,7 @@ mod sqlite;
 
 pub use act::{Amend, Purged};
 pub use incident::Incident;
+pub use location::LetterStoreLocation;
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
@@ -41,7 +43,6 @@ pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};
 use super::error::{LetterError, Result};
 use crate::audit::{AuditEvent, AuditWriter};
 pub use crate::sql::{Val, Vals};
-use std::path::PathBuf;
 
 /// The SQL dialect of a letter store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,41 +116,6 @@ pub(super) trait Db: Send {
     fn bytes(&mut self) -> Result<i64>;
     /// Locks the end of the audit log until the transaction ends.
     fn lock_audit(&mut self) -> Result<()>;
-}
-
-/// The location of a letter store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LetterStoreLocation {
-    /// A SQLite file.
-    File(PathBuf),
-    /// `postgres://…`; `?schema=NAME` selects a schema other than `tidegate`.
-    Url(String),
-}
-
-impl From<&str> for LetterStoreLocation {
-    fn from(text: &str) -> LetterStoreLocation {
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            LetterStoreLocation::Url(text.to_owned())
-        } else {
-            LetterStoreLocation::File(text.into())
-        }
-    }
-}
-
-impl std::fmt::Display for LetterStoreLocation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            LetterStoreLocation::File(path) => write!(f, "{}", path.display()),
-            // Redact the password.
-            LetterStoreLocation::Url(url) => match url::Url::parse(url) {
-                Ok(mut url) => {
-                    let _ = url.set_password(None);
-                    write!(f, "{url}")
-                }
-                Err(_) => f.write_str("postgres://…"),
-            },
-        }
-    }
 }
 
 /// The store of dead letters.
