@@ -68,8 +68,10 @@ impl Landing<'_, '_> {
         let mut rng = Rng::new(self.batches);
         let mut retry = CommitRetry::new(&self.policy.call, self.retry);
         let began = Instant::now();
+        // The checkpoint of a commit whose reply was lost: it may have succeeded.
+        let mut unknown = None;
         loop {
-            let failed = match self.attempt(&work) {
+            let failed = match self.settle(&mut unknown, &work) {
                 Ok(checkpoint) => {
                     return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
                 }
@@ -102,15 +104,28 @@ impl Landing<'_, '_> {
                     )));
                 }
             }
-            // A commit whose response was lost may have succeeded.
-            if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
-                && saved.checkpoint == text
-            {
-                let checkpoint =
-                    serde_json::from_str(&text).map_err(|e| TransformEnd::Broken(e.to_string()))?;
-                return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
+            unknown = checkpoint;
+        }
+    }
+
+    /// Asks the sink about a commit whose outcome is unknown; otherwise, or if it did not succeed,
+    /// makes an attempt. While the sink does not say, nothing is written: it could be twice.
+    fn settle(
+        &mut self,
+        unknown: &mut Option<String>,
+        work: &BatchWork,
+    ) -> Result<RunCheckpoint, CommitFailure> {
+        if let Some(text) = unknown.take() {
+            match self.sink.saved() {
+                Ok(Some(saved)) if saved.checkpoint == text => {
+                    return serde_json::from_str(&text)
+                        .map_err(|e| CommitFailure::Put(SinkError::Fatal(e.to_string())));
+                }
+                Ok(_) => {}
+                Err(error) => return Err(CommitFailure::Commit(text, error)),
             }
         }
+        self.attempt(work)
     }
 
     fn landed(&mut self, checkpoint: RunCheckpoint, work: &BatchWork, took: Duration) -> Result<(), String> {
