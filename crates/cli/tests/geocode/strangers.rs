@@ -6,11 +6,15 @@ use crate::bench::{Bench, chaos, fault, faulty};
 use crate::canned::Canned;
 
 #[test]
-fn a_redirect_within_the_house_is_followed() {
+fn a_redirect_to_another_port_is_followed_only_if_it_is_allowed() {
     let other = Canned::matching();
     let server = faulty(FaultKind::Redirect(format!("{}/there", other.url())), "100%");
     let bench = Bench::of_rows(3);
     let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, other.connections()), (4, 0), "{}", ran.stderr);
+    assert_eq!(bench.column("error_code")[0], "HOST_NOT_ALLOWED");
+    let there = format!("127.0.0.1:{}", other.port());
+    let ran = bench.geocode(&server.url(), &["--allow-host", &there]);
     assert_eq!((ran.code, ran.ends()), (0, [3, 0, 0]), "{}", ran.stderr);
     assert_eq!((other.seen().len(), bench.column("label")[0].as_str()), (3, "here"));
 }
