@@ -187,8 +187,9 @@ fn a_table_that_is_locked_is_named_as_the_cause_and_tried_later() {
     let mut other = postgres::Client::connect(&url(), postgres::NoTls).unwrap();
     // Others may read, but not write.
     other.batch_execute(&format!("BEGIN; LOCK TABLE {}.out IN SHARE MODE", db.schema)).unwrap();
-    let ran = bench.run(&[]);
+    let ran = bench.run(&["--log-level", "info"]);
     assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.stderr.matches("asked_by=backoff").count(), 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("lock timeout (55P03); gave up after 3 attempts"), "{}", ran.stderr);
     drop(other);
     assert_eq!(bench.run(&["--resume"]).code, 0);

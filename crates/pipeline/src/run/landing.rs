@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::Rng;
 use tidegate_core::retry::{CommitNext, CommitRetry};
 use tidegate_geo::{Batch, Schema};
+use tracing::{info, warn};
 
 use super::crash;
 use super::drive::RunWatch;
@@ -93,12 +94,19 @@ impl Landing<'_, '_> {
                     return Err(TransformEnd::Suspended(what));
                 }
             };
-            let SinkError::Transient { .. } = &error else {
+            let SinkError::Transient { code, .. } = &error else {
+                warn!(target: "tidegate::sink", "gave up: {error}");
                 return Err(TransformEnd::Broken(format!("the sink: {error}")));
             };
             match retry.failed(&mut rng) {
-                CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
+                CommitNext::RetryAfter(wait) => {
+                    let (attempt, wait_ms) = (retry.failed_attempts(), wait.as_millis() as u64);
+                    let code = code.as_str();
+                    info!(target: "tidegate::sink", attempt, code, wait_ms, asked_by = "backoff", "retry: {error}");
+                    std::thread::sleep(wait);
+                }
                 CommitNext::GiveUp { attempts } => {
+                    warn!(target: "tidegate::sink", attempts, code = code.as_str(), "gave up: {error}");
                     return Err(TransformEnd::SinkUnavailable(format!(
                         "the sink: {error}; gave up after {attempts} attempts; use --resume to continue after the last batch"
                     )));
