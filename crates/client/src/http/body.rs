@@ -180,8 +180,9 @@ impl Write for DecompressionBuffer {
 }
 
 fn of_limit(error: &io::Error) -> Option<HttpFailure> {
-    (error.kind() == io::ErrorKind::FileTooLarge)
-        .then(|| HttpFailure::TooLarge("the decompressed body exceeds the size or ratio limit".into()))
+    (error.kind() == io::ErrorKind::FileTooLarge).then(|| {
+        HttpFailure::TooLarge("the decompressed body exceeds body_bytes_max or the ratio limit".into())
+    })
 }
 
 fn truncated() -> HttpFailure {
