@@ -44,6 +44,7 @@ static ABOUT: RwLock<Vec<(&'static str, String)>> = RwLock::new(Vec::new());
 /// Starts logging. The default level is `warn` for text and `info` for JSON.
 pub(crate) fn init(form: Form, level: Option<LogLevel>) {
     let usual = if form == Form::Json { LogLevel::Info } else { LogLevel::Warn };
+    let chosen = level.is_some();
     let level = match level.unwrap_or(usual) {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,
@@ -52,7 +53,8 @@ pub(crate) fn init(form: Form, level: Option<LogLevel>) {
     };
     // Called once; later calls would have no effect.
     let _ = FORM.set(form);
-    let _ = tracing::subscriber::set_global_default(Logger { form, level });
+    let calls = form == Form::Json || chosen;
+    let _ = tracing::subscriber::set_global_default(Logger { form, level, calls });
 }
 
 /// Whether lines are JSON: then nothing else may be written to standard error.
@@ -89,11 +91,18 @@ pub(crate) fn result(level: &str, message: &str, result: Json) {
 struct Logger {
     form: Form,
     level: tracing::Level,
+    /// Whether single calls are logged. Without being asked, a text for people leaves them out: the
+    /// result counts them, and the dead letters have their reasons.
+    calls: bool,
 }
 
 impl Subscriber for Logger {
     fn enabled(&self, about: &Metadata<'_>) -> bool {
-        !about.is_span() && *about.level() <= self.level && about.target().starts_with("tidegate")
+        let is_call = matches!(about.target(), "tidegate::call" | "tidegate::sink");
+        !about.is_span()
+            && *about.level() <= self.level
+            && about.target().starts_with("tidegate")
+            && (self.calls || !is_call)
     }
 
     fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {

@@ -8,9 +8,10 @@ use alloc::string::String;
 
 /// Whether a character could change what a terminal shows: a control character, or one that changes
 /// the direction of the text around it.
-fn is_unsafe(c: char) -> bool {
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// What a service said, in quotation marks: as it is, except that characters which a terminal would

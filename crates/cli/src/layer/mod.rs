@@ -163,5 +163,5 @@ pub(crate) fn bounds_words(b: Bounds) -> String {
 
 /// Text from a file, safe for a terminal: control characters are escaped.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if tidegate_core::quote::is_unsafe(c) { '\u{fffd}' } else { c }).collect()
 }

@@ -67,8 +67,8 @@ pub(super) struct Reach {
     #[arg(long)]
     pub(super) allow_private: bool,
 
-    /// Additional host that redirects may lead to
-    #[arg(long, value_name = "HOST")]
+    /// Additional host that redirects may lead to, or another port of the same host
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub(super) allow_host: Vec<String>,
 }
 

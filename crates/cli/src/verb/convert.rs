@@ -341,7 +341,6 @@ fn answer(args: &Args, done: &[Converted]) -> Value {
                     "rings_closed": repaired.closed,
                     "shape_changed": repaired.reshaped,
                     "flattened": repaired.flattened,
-                    "emptied": repaired.emptied,
                     "area_before": repaired.area.0,
                     "area_after": repaired.area.1,
                     "length_before": repaired.length.0,
@@ -384,7 +383,6 @@ fn say(args: &Args, done: &Converted) {
             (r.closed, "with rings closed"),
             (r.reshaped, "with a changed geometry type"),
             (r.flattened, "without their Z or M values"),
-            (r.emptied, "now empty"),
         ] {
             if count > 0 {
                 out::say(&format!("    {} {what}", thousands(count)));

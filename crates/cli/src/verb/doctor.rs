@@ -82,8 +82,9 @@ fn table(findings: &[Diagnosis], colour: bool) -> String {
         };
         let pad = " ".repeat(4 - word.len().min(4));
         let word = if colour { format!("\x1b[{code}m{word}\x1b[0m{pad}") } else { format!("{word}{pad}") };
-        let clean =
-            |text: &str| -> String { text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
+        let clean = |text: &str| -> String {
+            text.chars().map(|c| if tidegate_core::quote::is_unsafe(c) { ' ' } else { c }).collect()
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{word}  {:<width$}  {}", finding.check, clean(&finding.found));
         if let Some(next) = &finding.next {

@@ -116,3 +116,21 @@ fn the_same_verbs_work_on_postgresql() {
     assert_eq!(verified.code, 0, "{}", verified.stderr);
     assert_eq!(desk.out().len(), 3);
 }
+
+#[test]
+fn what_others_wrote_is_neither_a_formula_nor_turns_the_text_around() {
+    let desk = Desk::new();
+    desk.write(
+        "=1+1.geojson",
+        "{\"type\":\"FeatureCollection\",\"features\":[{\"type\":\"Feature\",\"id\":1,\
+         \"properties\":{\"name\":\"a\u{202e}b\"},\"geometry\":{\"type\":\"Point\",\"coordinates\":[1,200]}}]}",
+    );
+    let ran = desk.dlq(&["capture", "=1+1.geojson", "--into", "out.geojson"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let id = desk.dlq(&["ls", "--format", "json"]).json()[0]["id"].as_str().unwrap().to_owned();
+    let shown = desk.dlq(&["show", &id, "--reveal", "why"]).stdout;
+    assert!(shown.contains("a b") && !shown.contains('\u{202e}'), "{shown}");
+    assert_eq!(desk.dlq(&["export", "-o", "dead.csv"]).code, 0);
+    let csv = std::fs::read_to_string(desk.path("dead.csv")).unwrap();
+    assert!(csv.contains(",'=1+1,") && !csv.contains(",=1+1"), "{csv}");
+}

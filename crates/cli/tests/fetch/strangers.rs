@@ -59,6 +59,15 @@ fn a_key_stays_at_home() {
     std::fs::write(&key, "top-secret").unwrap();
     let key = format!("file:{}", key.display());
     let ran = bench.fetch(&format!("{}/collections/a/items", home.url()), &["--key", &key]);
+    assert_eq!(
+        (ran.code, ran.word("code").as_str()),
+        (1, "HOST_NOT_ALLOWED"),
+        "another port: {}",
+        ran.stdout
+    );
+    let there = format!("127.0.0.1:{}", other.port());
+    let args = ["--key", &key, "--allow-host", &there];
+    let ran = bench.fetch(&format!("{}/collections/a/items", home.url()), &args);
     assert_eq!((ran.code, ran.count("written")), (0, 2), "{} {}", ran.stdout, ran.stderr);
     assert!(home.seen().iter().all(|head| head.contains("Bearer top-secret")));
     let heads = other.seen();

@@ -1,16 +1,23 @@
 //! Where a redirect may lead, and where it may not: there not one connection is made.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
 use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, chaos, fault, faulty};
 use crate::canned::Canned;
 
 #[test]
-fn a_redirect_within_the_house_is_followed() {
+fn a_redirect_to_another_port_is_followed_only_if_it_is_allowed() {
     let other = Canned::matching();
     let server = faulty(FaultKind::Redirect(format!("{}/there", other.url())), "100%");
     let bench = Bench::of_rows(3);
     let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, other.connections()), (4, 0), "{}", ran.stderr);
+    assert_eq!(bench.column("error_code")[0], "HOST_NOT_ALLOWED");
+    let there = format!("127.0.0.1:{}", other.port());
+    let ran = bench.geocode(&server.url(), &["--allow-host", &there]);
     assert_eq!((ran.code, ran.ends()), (0, [3, 0, 0]), "{}", ran.stderr);
     assert_eq!((other.seen().len(), bench.column("label")[0].as_str()), (3, "here"));
 }
@@ -66,4 +73,26 @@ fn a_circle_of_redirects_ends() {
     let ran = bench.geocode(&server.url(), &[]);
     assert_eq!((ran.code, bench.column("error_code")), (4, vec!["UNEXPECTED_REDIRECT".into()]));
     assert!(server.stats().requests <= 21, "{:?}", server.stats());
+}
+
+#[test]
+fn a_body_without_an_end_is_cut_at_its_limit_which_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = BufReader::new(stream);
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).is_ok_and(|n| n > 0) {}
+            let stream = stream.get_mut();
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n");
+            while stream.write_all(&[b' '; 1 << 16]).is_ok() {}
+        }
+    });
+    let bench = Bench::of_rows(1);
+    let ran = bench.geocode(&url, &[]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let row = format!("{:?}", bench.out()[0]);
+    assert!(row.contains("PAYLOAD_TOO_LARGE") && row.contains("body_bytes_max, 67108864 bytes"), "{row}");
 }

@@ -254,3 +254,20 @@ fn a_name_that_says_another_format_is_overruled() {
         assert_eq!((code, told["format"].as_str()), (0, Some("GeoJSON")), "{told}");
     }
 }
+
+#[test]
+fn a_geometry_of_which_a_repair_leaves_nothing_is_rejected() {
+    let desk = Desk::new();
+    desk.write(
+        "flat.geojson",
+        r#"{"type":"FeatureCollection","features":[
+{"type":"Feature","properties":{"n":1},"geometry":{"type":"Polygon","coordinates":[[[0,0],[4,0],[4,4],[0,0]]]}},
+{"type":"Feature","properties":{"n":2},"geometry":{"type":"Polygon","coordinates":[[[0,0],[4,0],[0,0],[0,0]]]}}]}"#,
+    );
+    let args = ["convert", "@flat.geojson", "@out.geojson", "--make-valid", "--format", "json"];
+    let (code, done) = desk.json(&args);
+    assert_eq!(code, 4, "{done}");
+    let layer = &done["layers"][0];
+    assert_eq!((&layer["written"], &layer["rejected"]), (&1.into(), &1.into()), "{done}");
+    assert!(done.to_string().contains("nothing is left"), "{done}");
+}

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,14 +18,20 @@ use crate::running::Ran;
 struct Relay {
     addr: SocketAddr,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+    /// The number of further commits until a reply is swallowed.
+    commits: Arc<AtomicI64>,
 }
+
+/// COMMIT on its own, as a message to the server.
+const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
 impl Relay {
     fn start() -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let open = Arc::new(Mutex::new(Some(Vec::new())));
-        let relay = Relay { addr, open: open.clone() };
+        let commits = Arc::new(AtomicI64::new(-1));
+        let relay = Relay { addr, open: open.clone(), commits: commits.clone() };
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
@@ -34,11 +41,28 @@ impl Relay {
                 let far = TcpStream::connect(server()).unwrap();
                 open.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
                 let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-                thread::spawn(move || copy(near, far));
-                thread::spawn(move || copy(far2, near2));
+                // Once mute, replies of this connection go nowhere.
+                let mute = Arc::new(AtomicBool::new(false));
+                let (mute2, commits) = (mute.clone(), commits.clone());
+                thread::spawn(move || {
+                    copy(near, far, |piece| {
+                        let is_commit = piece.windows(COMMIT.len()).any(|part| part == COMMIT);
+                        if is_commit && commits.fetch_sub(1, Ordering::SeqCst) == 0 {
+                            mute.store(true, Ordering::SeqCst);
+                        }
+                        true
+                    });
+                });
+                thread::spawn(move || copy(far2, near2, |_| !mute2.load(Ordering::SeqCst)));
             }
         });
         relay
+    }
+
+    /// Swallows the reply to a commit, after so many others.
+    fn swallow(self, after: i64) -> Relay {
+        self.commits.store(after, Ordering::SeqCst);
+        self
     }
 
     fn cut(&self) {
@@ -52,10 +76,10 @@ impl Relay {
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: TcpStream, mut to: TcpStream, pass: impl Fn(&[u8]) -> bool) {
     let mut piece = [0; 8192];
     while let Ok(read @ 1..) = from.read(&mut piece) {
-        if to.write_all(&piece[..read]).is_err() {
+        if pass(&piece[..read]) && to.write_all(&piece[..read]).is_err() {
             break;
         }
     }
@@ -129,4 +153,45 @@ fn a_database_that_goes_down_in_between_ends_the_run_with_75_and_nothing_is_lost
     assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
     assert_eq!(ran.json()["inserted"], json!(100));
     assert_eq!(db.rows("SELECT count(*), count(DISTINCT id) FROM {}.out"), ["(100,100)"]);
+}
+
+/// Rows are appended, so that a batch that is written twice shows.
+fn appending(db: &Db, addr: SocketAddr, query: &str) -> String {
+    let sink = sink_at(db, addr).replace("\", schema", &format!("?{query}\", schema"));
+    sink.replace("key: [id]", "mode: append")
+}
+
+#[test]
+fn a_commit_whose_reply_never_comes_is_asked_for_over_a_new_connection() {
+    let mut db = Db::new("mute");
+    let bench = Bench::new();
+    input(&bench);
+    let relay = Relay::start().swallow(4);
+    let sink = appending(&db, relay.addr, "reply_timeout=3");
+    bench.manifest(&format!("source: {{ file: in.geojsonl, batch_size: 10 }}\n{sink}"));
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
+    assert!(relay.commits.load(Ordering::SeqCst) < 0, "no reply was swallowed");
+    assert_eq!(ran.json()["inserted"], json!(100));
+    assert_eq!(db.rows("SELECT count(*), count(DISTINCT id) FROM {}.out"), ["(100,100)"]);
+}
+
+#[test]
+fn a_table_that_is_locked_is_named_as_the_cause_and_tried_later() {
+    let mut db = Db::new("locked");
+    let bench = Bench::new();
+    input(&bench);
+    let sink = appending(&db, server(), "options=-c%20lock_timeout%3D50ms").replace("append", "replace");
+    bench.manifest(&format!("source: {{ file: in.geojsonl }}\n{sink}"));
+    assert_eq!(bench.run(&[]).code, 0);
+    let mut other = postgres::Client::connect(&url(), postgres::NoTls).unwrap();
+    // Others may read, but not write.
+    other.batch_execute(&format!("BEGIN; LOCK TABLE {}.out IN SHARE MODE", db.schema)).unwrap();
+    let ran = bench.run(&["--log-level", "info"]);
+    assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.stderr.matches("asked_by=backoff").count(), 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("lock timeout (55P03); gave up after 3 attempts"), "{}", ran.stderr);
+    drop(other);
+    assert_eq!(bench.run(&["--resume"]).code, 0);
+    assert_eq!(db.rows("SELECT count(*) FROM {}.out"), ["(100)"]);
 }

@@ -89,3 +89,32 @@ fn errors_have_the_level_of_errors() {
     let ran = bench.run(&["run", "m.yaml", "--log", "json"], &[]);
     assert!(lines(&ran.stderr).iter().all(|l| l["level"] == "error"), "{}", ran.stderr);
 }
+
+#[test]
+fn every_retry_is_a_line_and_every_end_a_warning() {
+    let geocoder = geocoder(|n| match n {
+        0 => "503 Busy\r\nRetry-After: 1",
+        1 => "503 Busy",
+        _ => "400 Bad Request",
+    });
+    let bench = Bench::addresses(1);
+    let url = geocoder.url();
+    let args = ["geocode", "in.csv", "--address", "address", "--url", &url, "-o", "out.csv"];
+    let ran = bench.run(&[&args[..], &["--log", "json"]].concat(), &[]);
+    let lines = lines(&ran.stderr);
+    let calls: Vec<&Value> = lines.iter().filter(|l| l["target"] == "tidegate::call").collect();
+    let retries: Vec<&&Value> = calls.iter().filter(|l| l["message"] == "retry").collect();
+    assert_eq!(retries.len(), 2, "{}", ran.stderr);
+    for (retry, attempt) in retries.iter().zip(1..) {
+        assert_eq!((&retry["level"], &retry["attempt"]), (&"info".into(), &attempt.into()), "{retry}");
+        assert_eq!(
+            (&retry["code"], &retry["status"]),
+            (&"SERVICE_UNAVAILABLE".into(), &503.into()),
+            "{retry}"
+        );
+        assert!(retry["wait_ms"].is_u64(), "{retry}");
+    }
+    assert_eq!((&retries[0]["asked_by"], &retries[1]["asked_by"]), (&"server".into(), &"backoff".into()));
+    let ends: Vec<&&Value> = calls.iter().filter(|l| l["level"] == "warn").collect();
+    assert!(ends.len() == 1 && ends[0]["status"] == 400, "{}", ran.stderr);
+}

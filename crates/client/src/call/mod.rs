@@ -44,6 +44,7 @@ use tidegate_core::call::{Call, CallPolicy, GiveUpReason, Next};
 use tidegate_core::hint::Hints;
 use tidegate_core::verdict::VerdictKind;
 use tidegate_core::{Chance, Code, Mono, Verdict, lane as core};
+use tracing::{info, warn};
 
 /// The attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,7 @@ pub async fn run<S: Sender, C: Chance>(
             Err(refused) => {
                 let (verdict, next) = refusal(&call, policy, refused, lane);
                 if let Next::RetryAt(at) = next {
+                    note_retry(lane, &call, &verdict, (at.since(sent), "lane"));
                     clock.sleep_until(at).await;
                     asked = clock.mono();
                     continue;
@@ -159,6 +161,8 @@ pub async fn run<S: Sender, C: Chance>(
         };
         spans.called += settled.since(sent);
         let Next::RetryAt(at) = next else { break (reply.verdict, next, reply.value, settled) };
+        let by = if server_asked(&reply.verdict) { "server" } else { "backoff" };
+        note_retry(lane, &call, &reply.verdict, (at.since(settled), by));
         asked = settled;
         if at > settled {
             clock.sleep_until(at).await;
@@ -166,7 +170,43 @@ pub async fn run<S: Sender, C: Chance>(
             spans.backoff += asked.since(settled);
         }
     };
-    CallOutcome { verdict, next, value, call, elapsed: ended.since(began), spans }
+    let outcome = CallOutcome { verdict, next, value, call, elapsed: ended.since(began), spans };
+    if let Next::GiveUp(_) = outcome.next {
+        warn!(
+            target: "tidegate::call",
+            host = lane.key().host(),
+            code = outcome.verdict.code.as_str(),
+            status = outcome.verdict.status,
+            attempts = outcome.attempts(),
+            "gave up: {}",
+            outcome.word()
+        );
+    }
+    outcome
+}
+
+/// Logs a retry: after which attempt, why, how long it waits, and who asked for that.
+fn note_retry(lane: &LaneHandle, call: &Call, verdict: &Verdict, (wait, asked_by): (Duration, &str)) {
+    info!(
+        target: "tidegate::call",
+        host = lane.key().host(),
+        attempt = call.attempts(),
+        code = verdict.code.as_str(),
+        status = verdict.status,
+        wait_ms = wait.as_millis() as u64,
+        asked_by,
+        "retry"
+    );
+}
+
+/// Whether a server said when the next call may come.
+const fn server_asked(verdict: &Verdict) -> bool {
+    matches!(
+        verdict.kind,
+        VerdictKind::Throttled { until: Some(_) }
+            | VerdictKind::Transient { until: Some(_) }
+            | VerdictKind::QuotaSpent { until: Some(_) }
+    )
 }
 
 /// The time of a call by activity.

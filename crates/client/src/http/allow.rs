@@ -13,7 +13,8 @@ use url::{Host, Url};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
     /// Host names in lower case: `example.org`, or `*.example.org` for all its subdomains. If
-    /// empty, every name is allowed.
+    /// empty, every name is allowed. `example.org:8080` allows only this port, a name without a
+    /// port every port.
     pub hosts: Vec<String>,
     /// The addresses that the names may resolve to.
     pub addresses: Addresses,
@@ -28,6 +29,8 @@ pub enum Forbidden {
     NoHost,
     /// The host is not in the list of allowed hosts.
     Host(String),
+    /// The host is in the list, but not with this port.
+    Port(String, u16),
     /// Connecting to the address is not allowed.
     Address(IpAddr),
 }
@@ -38,6 +41,9 @@ impl fmt::Display for Forbidden {
             Forbidden::Scheme(scheme) => write!(f, "unsupported URL scheme {scheme}; expected http or https"),
             Forbidden::NoHost => f.write_str("the URL has no host"),
             Forbidden::Host(host) => write!(f, "host {host} is not allowed"),
+            Forbidden::Port(host, port) => {
+                write!(f, "host {host} is allowed, but not its port {port}; name it as {host}:{port}")
+            }
             Forbidden::Address(address) => write!(f, "{address} is not a public address"),
         }
     }
@@ -52,7 +58,7 @@ impl Allow {
         Allow::default()
     }
 
-    /// Allows the host of this URL and the named others, at public addresses and, with `private`,
+    /// Allows the host of this URL, at its port, and the named others, at public addresses and, with `private`,
     /// at private ones. A literal address or `localhost` in the URL is always allowed.
     #[must_use]
     pub fn meant(url: &Url, private: bool, others: &[String]) -> Allow {
@@ -68,9 +74,14 @@ impl Allow {
             _ => {}
         }
         // A URL without a host allows no host, rather than every host.
-        let own = url.host_str().unwrap_or_default();
-        allow.hosts =
-            [own].into_iter().chain(others.iter().map(String::as_str)).map(str::to_ascii_lowercase).collect();
+        let own = url.host_str().unwrap_or_default().trim_end_matches('.');
+        // A service at the usual port may lead from http to https.
+        let ports = match url.port() {
+            Some(port) => vec![port],
+            None => vec![80, 443],
+        };
+        allow.hosts = ports.iter().map(|port| format!("{own}:{port}")).collect();
+        allow.hosts.extend(others.iter().map(|name| name.to_ascii_lowercase()));
         allow
     }
 
@@ -83,9 +94,7 @@ impl Allow {
             return Err(Forbidden::Scheme(url.scheme().to_owned()));
         }
         let name = url.host_str().ok_or(Forbidden::NoHost)?;
-        if !self.host(name) {
-            return Err(Forbidden::Host(name.to_owned()));
-        }
+        self.host(name.trim_end_matches('.'), url.port_or_known_default().unwrap_or_default())?;
         match literal(url) {
             Some(address) => self.address(address),
             None => Ok(()),
@@ -100,15 +109,37 @@ impl Allow {
         if self.addresses.allow(address) { Ok(()) } else { Err(Forbidden::Address(address)) }
     }
 
-    fn host(&self, name: &str) -> bool {
-        let name = name.trim_end_matches('.');
-        self.hosts.is_empty()
-            || self.hosts.iter().any(|pattern| match pattern.strip_prefix("*.") {
-                Some(parent) => {
-                    name.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+    fn host(&self, name: &str, port: u16) -> Result<(), Forbidden> {
+        let is_named = |pattern: &str| match pattern.strip_prefix("*.") {
+            Some(parent) => {
+                name.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+            None => name == pattern,
+        };
+        if self.hosts.is_empty() {
+            return Ok(());
+        }
+        let mut known = false;
+        for (pattern, only) in self.hosts.iter().map(|pattern| with_port(pattern)) {
+            if is_named(pattern) {
+                if only.is_none_or(|only| only == port) {
+                    return Ok(());
                 }
-                None => name == pattern,
-            })
+                known = true;
+            }
+        }
+        Err(if known { Forbidden::Port(name.to_owned(), port) } else { Forbidden::Host(name.to_owned()) })
+    }
+}
+
+/// A pattern and its port. The colons of an IPv6 address are in brackets.
+fn with_port(pattern: &str) -> (&str, Option<u16>) {
+    match pattern.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => match port.parse() {
+            Ok(port) => (name, Some(port)),
+            Err(_) => (pattern, None),
+        },
+        _ => (pattern, None),
     }
 }
 
@@ -178,5 +209,22 @@ mod tests {
         ] {
             assert!(matches!(judge(&allow, bad), Err(Forbidden::Host(_))), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_url_allows_its_own_port_and_a_name_every_port() {
+        let meant = |url: &str| {
+            Allow::meant(&Url::parse(url).unwrap(), false, &["Tiles.test".into(), "b.test:81".into()])
+        };
+        let usual = meant("http://example.org/");
+        for good in ["https://example.org/", "http://tiles.test:8080/", "http://b.test:81/"] {
+            assert_eq!(judge(&usual, good), Ok(()), "{good}");
+        }
+        for bad in ["http://example.org:6379/", "http://b.test/"] {
+            assert!(matches!(judge(&usual, bad), Err(Forbidden::Port(..))), "{bad}");
+        }
+        let v6 = meant("http://[::1]:8080/");
+        assert_eq!(judge(&v6, "http://[::1]:8080/x"), Ok(()));
+        assert_eq!(judge(&v6, "http://[::1]/"), Err(Forbidden::Port("[::1]".into(), 80)));
     }
 }

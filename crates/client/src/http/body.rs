@@ -52,18 +52,19 @@ pub(super) async fn read(
                     Ok(first)
                 };
             }
-            let mut whole = BytesMut::with_capacity(first.len().max(declared.min(RATIO_FREE) as usize));
-            whole.extend_from_slice(&first);
-            while let Some(data) = next(&mut body).await? {
-                if (whole.len() + data.len()) as u64 > limits.bytes_max {
+            let mut whole = BodySegments::new(declared.min(limits.bytes_max));
+            let mut data = Some(first);
+            while let Some(piece) = data {
+                if (whole.len + piece.len()) as u64 > limits.bytes_max {
                     return Err(too_many(limits.bytes_max));
                 }
-                whole.extend_from_slice(&data);
+                whole.push(&piece);
+                data = next(&mut body).await?;
             }
-            return Ok(whole.freeze());
+            return Ok(whole.join());
         }
         Encoding::Gzip => {
-            MultiGzDecoder::new(DecompressionBuffer { limits: *limits, packed: 0, out: Vec::new() })
+            MultiGzDecoder::new(DecompressionBuffer { limits: *limits, packed: 0, out: BodySegments::new(0) })
         }
     };
     while let Some(data) = next(&mut body).await? {
@@ -77,7 +78,7 @@ pub(super) async fn read(
     let packed = sink.get_ref().packed;
     match sink.finish() {
         _ if packed == 0 => Ok(Bytes::new()),
-        Ok(unpacked) => Ok(unpacked.out.into()),
+        Ok(unpacked) => Ok(unpacked.out.join()),
         Err(e) => Err(of_limit(&e).unwrap_or_else(truncated)),
     }
 }
@@ -111,22 +112,65 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, HttpFailure> {
     }
 }
 
+/// The parts of a body. A buffer that grows is copied into one of twice its size, so a body at the
+/// limit would take three times the limit; parts take what was received, and are joined when the
+/// body is complete.
+struct BodySegments {
+    full: Vec<Vec<u8>>,
+    last: Vec<u8>,
+    len: usize,
+}
+
+/// The size of a part.
+const SEGMENT: usize = 1 << 20;
+
+impl BodySegments {
+    fn new(declared: u64) -> BodySegments {
+        let last = Vec::with_capacity(declared.min(RATIO_FREE) as usize);
+        BodySegments { full: Vec::new(), last, len: 0 }
+    }
+
+    fn push(&mut self, mut data: &[u8]) {
+        self.len += data.len();
+        while !data.is_empty() {
+            if self.last.len() == SEGMENT {
+                self.full.push(std::mem::replace(&mut self.last, Vec::with_capacity(SEGMENT)));
+            }
+            let (now, rest) = data.split_at(data.len().min(SEGMENT - self.last.len()));
+            self.last.extend_from_slice(now);
+            data = rest;
+        }
+    }
+
+    fn join(self) -> Bytes {
+        if self.full.is_empty() {
+            return self.last.into();
+        }
+        let mut whole = BytesMut::with_capacity(self.len);
+        for part in self.full {
+            whole.extend_from_slice(&part);
+        }
+        whole.extend_from_slice(&self.last);
+        whole.freeze()
+    }
+}
+
 /// The output buffer of the decompressor, bounded by size and by ratio.
 struct DecompressionBuffer {
     limits: BodyLimits,
     /// The number of compressed bytes read so far.
     packed: u64,
-    out: Vec<u8>,
+    out: BodySegments,
 }
 
 impl Write for DecompressionBuffer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let after = (self.out.len() + data.len()) as u64;
+        let after = (self.out.len + data.len()) as u64;
         let swollen = self.packed.saturating_mul(self.limits.ratio_max).max(RATIO_FREE);
         if after > self.limits.bytes_max.min(swollen) {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
-        self.out.extend_from_slice(data);
+        self.out.push(data);
         Ok(data.len())
     }
 
@@ -136,8 +180,9 @@ impl Write for DecompressionBuffer {
 }
 
 fn of_limit(error: &io::Error) -> Option<HttpFailure> {
-    (error.kind() == io::ErrorKind::FileTooLarge)
-        .then(|| HttpFailure::TooLarge("the decompressed body exceeds the size or ratio limit".into()))
+    (error.kind() == io::ErrorKind::FileTooLarge).then(|| {
+        HttpFailure::TooLarge("the decompressed body exceeds body_bytes_max or the ratio limit".into())
+    })
 }
 
 fn truncated() -> HttpFailure {
@@ -145,5 +190,23 @@ fn truncated() -> HttpFailure {
 }
 
 fn too_many(max: u64) -> HttpFailure {
-    HttpFailure::TooLarge(format!("the response body is larger than {max} bytes"))
+    HttpFailure::TooLarge(format!("the response body is larger than body_bytes_max, {max} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_hold_no_more_than_what_came_and_join_to_it() {
+        let (mut parts, mut whole) = (BodySegments::new(10), Vec::new());
+        for n in 0..700_u32 {
+            let piece = vec![n as u8; 9_973];
+            parts.push(&piece);
+            whole.extend(piece);
+        }
+        let held: usize = parts.full.iter().map(Vec::capacity).sum::<usize>() + parts.last.capacity();
+        assert!(held <= whole.len() + SEGMENT, "{held} for {}", whole.len());
+        assert_eq!(parts.join(), whole);
+    }
 }

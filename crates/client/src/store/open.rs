@@ -352,7 +352,8 @@ fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
         Host::Domain(name) => (private || name == "localhost", Vec::new()),
     };
     let name = endpoint.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
-    let allow = Allow { hosts: vec![name], addresses: Addresses { private, exact } };
+    let port = endpoint.port_or_known_default().unwrap_or_default();
+    let allow = Allow { hosts: vec![format!("{name}:{port}")], addresses: Addresses { private, exact } };
     allow.url(endpoint).map_err(|why| wrong(why.to_string()))?;
     let config = ClientConfig { allow, ..ClientConfig::default() };
     Client::new(config, [endpoint]).map_err(|e| wrong(e.to_string()))

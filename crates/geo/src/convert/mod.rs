@@ -105,8 +105,6 @@ pub struct Repairs {
     pub flattened: u64,
     /// How many of them changed their shape, such as from Polygon to MultiPolygon.
     pub reshaped: u64,
-    /// How many of them have nothing left.
-    pub emptied: u64,
     /// Their area before and after, in square units of the source.
     pub area: (f64, f64),
     /// The length of their lines before and after.

@@ -162,6 +162,10 @@ impl Work {
         match repair::make_valid_by(wkb, method, &mut self.checker, &mut out) {
             Outcome::Valid => {}
             Outcome::Hopeless(flaw) => return Err(Problem::new(flaw.reason.code(), flaw.to_string())),
+            Outcome::Repaired(_) if wkb::is_empty(&out) => {
+                let message = "nothing is left of the geometry after the repair";
+                return Err(Problem::new(Code::INVALID_GEOMETRY, message));
+            }
             Outcome::Repaired(repaired) => {
                 let sum = &mut self.repaired;
                 sum.geometries += 1;
@@ -169,7 +173,6 @@ impl Work {
                 sum.flattened += u64::from(repaired.flattened);
                 let shape = |wkb: &[u8]| wkb::head(wkb).map(|(shape, _)| shape);
                 sum.reshaped += u64::from(shape(wkb) != shape(&out));
-                sum.emptied += u64::from(wkb::is_empty(&out));
                 sum.area.0 += repaired.area.0;
                 sum.area.1 += repaired.area.1;
                 sum.length.0 += repaired.length.0;

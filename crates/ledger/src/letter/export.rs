@@ -10,6 +10,7 @@ use super::feature::FeaturePayload;
 use super::filter::LetterFilter;
 use super::seal::Keyring;
 use super::store::{LetterPage, LetterStore};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_core::time::calendar::rfc3339;
@@ -86,7 +87,24 @@ fn geometry(letter: &Letter) -> Option<(Vec<u8>, bool)> {
     })
 }
 
-fn push(batch: &mut Batch, letter: &Letter, layer: &str, wkb: Option<&[u8]>) -> Result<()> {
+/// A text for a cell that a spreadsheet opens: what it would take for a formula gets an apostrophe,
+/// and a zero byte, at which some programs end, is replaced. Numbers stay numbers.
+fn cell(text: &str) -> Cow<'_, str> {
+    let is_number = || text.parse::<f64>().is_ok_and(f64::is_finite);
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number();
+    if !is_formula && !text.contains('\0') {
+        return Cow::Borrowed(text);
+    }
+    let mark = if is_formula { "'" } else { "" };
+    Cow::Owned(format!("{mark}{}", text.replace('\0', "\u{fffd}")))
+}
+
+fn push(
+    batch: &mut Batch,
+    letter: &Letter,
+    (layer, as_cells): (&str, bool),
+    wkb: Option<&[u8]>,
+) -> Result<()> {
     let f = &letter.failure;
     let s = letter.spatial.as_ref();
     let texts = [
@@ -120,12 +138,24 @@ fn push(batch: &mut Batch, letter: &Letter, layer: &str, wkb: Option<&[u8]>) -> 
         Value::Text(&letter.source.uri),
         Value::Text(&letter.source.position),
     ];
+    let cells = values.map(|value| match value {
+        Value::Text(text) if as_cells => Some(cell(text)),
+        _ => None,
+    });
+    let mut values = values;
+    for (value, cell) in values.iter_mut().zip(&cells) {
+        if let Some(text) = cell {
+            *value = Value::Text(text);
+        }
+    }
     batch.push(wkb, values).map_err(|e| LetterError::Refused(format!("letter {}: {e}", letter.id)))
 }
 
 struct Layers {
     writers: Vec<Box<dyn Writer>>,
     batches: Vec<Batch>,
+    /// Whether texts are cells for a spreadsheet.
+    as_cells: bool,
 }
 
 impl Layers {
@@ -135,7 +165,7 @@ impl Layers {
         let (Some(writer), Some(batch)) = (self.writers.get_mut(at), self.batches.get_mut(at)) else {
             return Ok(());
         };
-        push(batch, letter, name, wkb)?;
+        push(batch, letter, (name, self.as_cells), wkb)?;
         if batch.len() >= 1024 {
             writer.write(batch).map_err(|e| LetterError::Refused(e.to_string()))?;
             batch.clear(0);
@@ -167,7 +197,7 @@ pub fn export(
     } else {
         vec![path.to_owned()]
     };
-    let mut layers = Layers { writers: Vec::new(), batches: Vec::new() };
+    let mut layers = Layers { writers: Vec::new(), batches: Vec::new(), as_cells: kind == Format::Csv };
     for file in &files {
         let writer =
             format::create(file, &schema, &Crs::wgs84(), &Options::default()).map_err(|e| refused(&e))?;
@@ -269,4 +299,20 @@ fn join(files: &[PathBuf], path: &Path) -> std::result::Result<(), Box<dyn std::
     std::fs::File::open(&partial)?.sync_all()?;
     std::fs::rename(&partial, path)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cell;
+
+    #[test]
+    fn a_cell_is_never_a_formula_and_a_number_stays_one() {
+        for text in ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"] {
+            assert_eq!(cell(text), format!("'{text}"));
+        }
+        for text in ["", "-5", "+3.5", "-1e9", "a=b", "Straße"] {
+            assert_eq!(cell(text), text);
+        }
+        assert_eq!(cell("a\0b"), "a\u{fffd}b");
+    }
 }

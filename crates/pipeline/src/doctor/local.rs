@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "postgres")]
-use postgres::NoTls;
 use tidegate_core::quote::shell;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
@@ -309,7 +308,7 @@ fn database(table: &manifest::SinkTable) -> Diagnosis {
         |e: &postgres::Error| e.as_db_error().map_or_else(|| e.to_string(), |db| db.message().to_owned());
     let looked = || -> Result<Diagnosis, String> {
         let config = config(&table.url)?;
-        let mut client = config.connect(NoTls).map_err(|e| told(&e))?;
+        let mut client = config.connect().map_err(|e| told(&e))?;
         let schema = client
             .query_one(
                 "SELECT current_user::text, to_regnamespace(quote_ident($1)) IS NOT NULL,

@@ -105,6 +105,9 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
 }
 
 fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<ManifestProblem>> {
+    if let Some(problem) = lost_indentation(text) {
+        return Err(vec![problem]);
+    }
     let root = tree::parse(text).map_err(|problem| vec![problem])?;
     if matches!(root.value, tree::YamlValue::Null) {
         let problem = ManifestProblem::whole("empty", "the file is empty");
@@ -122,6 +125,33 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Manif
     }
     serde_json::from_value(json).map_err(|error| {
         vec![ManifestProblem::whole("type", error.to_string()).help("compare with `tidegate schema`")]
+    })
+}
+
+/// The problem of a manifest that came through a program which removes leading spaces: every key is
+/// then one of the manifest itself, and each would be a problem of its own.
+fn lost_indentation(text: &str) -> Option<ManifestProblem> {
+    let mut at = 0;
+    let mut lines = text.split_inclusive('\n').filter_map(|line| {
+        let place = at..at + line.trim_end().len();
+        at += line.len();
+        let is_content = !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        is_content.then_some((place, line))
+    });
+    let is_section = |line: &str| {
+        line.strip_prefix("pipeline:").is_some_and(|rest| {
+            let rest = rest.trim_start();
+            rest.is_empty() || rest.starts_with('#')
+        })
+    };
+    lines.by_ref().find(|(_, line)| is_section(line))?;
+    let (place, line) = lines.next()?;
+    let (key, _) = line.split_once(':')?;
+    let is_key = key.starts_with(|c: char| c.is_ascii_lowercase()) && !["version", "include"].contains(&key);
+    is_key.then(|| {
+        let message = "the indentation is lost: this line is not inside `pipeline`";
+        ManifestProblem::new("indentation", place, message)
+            .help("indent what belongs to `pipeline` by two spaces, and what belongs to its sections by four")
     })
 }
 

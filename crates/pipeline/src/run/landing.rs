@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::Rng;
 use tidegate_core::retry::{CommitNext, CommitRetry};
 use tidegate_geo::{Batch, Schema};
+use tracing::{info, warn};
 
 use super::crash;
 use super::drive::RunWatch;
@@ -68,8 +69,10 @@ impl Landing<'_, '_> {
         let mut rng = Rng::new(self.batches);
         let mut retry = CommitRetry::new(&self.policy.call, self.retry);
         let began = Instant::now();
+        // The checkpoint of a commit whose reply was lost: it may have succeeded.
+        let mut unknown = None;
         loop {
-            let failed = match self.attempt(&work) {
+            let failed = match self.settle(&mut unknown, &work) {
                 Ok(checkpoint) => {
                     return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
                 }
@@ -91,26 +94,46 @@ impl Landing<'_, '_> {
                     return Err(TransformEnd::Suspended(what));
                 }
             };
-            let SinkError::Transient { .. } = &error else {
+            let SinkError::Transient { code, .. } = &error else {
+                warn!(target: "tidegate::sink", "gave up: {error}");
                 return Err(TransformEnd::Broken(format!("the sink: {error}")));
             };
             match retry.failed(&mut rng) {
-                CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
+                CommitNext::RetryAfter(wait) => {
+                    let (attempt, wait_ms) = (retry.failed_attempts(), wait.as_millis() as u64);
+                    let code = code.as_str();
+                    info!(target: "tidegate::sink", attempt, code, wait_ms, asked_by = "backoff", "retry: {error}");
+                    std::thread::sleep(wait);
+                }
                 CommitNext::GiveUp { attempts } => {
+                    warn!(target: "tidegate::sink", attempts, code = code.as_str(), "gave up: {error}");
                     return Err(TransformEnd::SinkUnavailable(format!(
                         "the sink: {error}; gave up after {attempts} attempts; use --resume to continue after the last batch"
                     )));
                 }
             }
-            // A commit whose response was lost may have succeeded.
-            if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
-                && saved.checkpoint == text
-            {
-                let checkpoint =
-                    serde_json::from_str(&text).map_err(|e| TransformEnd::Broken(e.to_string()))?;
-                return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
+            unknown = checkpoint;
+        }
+    }
+
+    /// Asks the sink about a commit whose outcome is unknown; otherwise, or if it did not succeed,
+    /// makes an attempt. While the sink does not say, nothing is written: it could be twice.
+    fn settle(
+        &mut self,
+        unknown: &mut Option<String>,
+        work: &BatchWork,
+    ) -> Result<RunCheckpoint, CommitFailure> {
+        if let Some(text) = unknown.take() {
+            match self.sink.saved() {
+                Ok(Some(saved)) if saved.checkpoint == text => {
+                    return serde_json::from_str(&text)
+                        .map_err(|e| CommitFailure::Put(SinkError::Fatal(e.to_string())));
+                }
+                Ok(_) => {}
+                Err(error) => return Err(CommitFailure::Commit(text, error)),
             }
         }
+        self.attempt(work)
     }
 
     fn landed(&mut self, checkpoint: RunCheckpoint, work: &BatchWork, took: Duration) -> Result<(), String> {

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use postgres::Row;
 use postgres::types::ToSql;
-use postgres::{Client, NoTls, Row};
 use tidegate_core::Code;
 use tidegate_geo::batch::Span;
 use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::mapping::coerce;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
+use tidegate_ledger::bounded::BoundedClient;
 
 use super::source::{Page, Source, whole};
 use crate::lane::Clock;
@@ -23,7 +24,7 @@ use crate::step::StepError;
 
 /// Reads a table.
 pub(super) struct TableSource {
-    client: Client,
+    client: BoundedClient,
     layer: Layer,
     select: String,
     /// The most rows on a page.
@@ -75,7 +76,7 @@ impl TableSource {
         (tolerance, since): (CountTolerance, Option<&SinceSpec>),
     ) -> Result<TableSource, StepError> {
         let config = config(&form.url)?;
-        let mut client = config.connect(NoTls).map_err(|e| failed(could_not_connect(&config, &e)))?;
+        let mut client = config.connect().map_err(|e| failed(could_not_connect(&config, &e)))?;
         let columns = client
             .query(
                 "SELECT column_name::text, udt_name::text FROM information_schema.columns

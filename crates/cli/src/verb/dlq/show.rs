@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use tidegate_core::quote::is_unsafe;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 use tidegate_ledger::letter::Letter;
@@ -155,7 +156,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             say("payload", format!("{}, hidden; use --reveal WHY to show it", letter.content_type));
         }
     }
-    let clean: String = o.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    let clean: String = o.chars().map(|c| if is_unsafe(c) && c != '\n' { ' ' } else { c }).collect();
     out::data(&clean)?;
     Ok(Exit::Done)
 }

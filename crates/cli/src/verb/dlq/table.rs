@@ -2,11 +2,12 @@
 
 use std::io::IsTerminal;
 
+use tidegate_core::quote::is_unsafe;
+
 /// Rows as aligned columns; the last column is cut to the width of the terminal.
 pub(in crate::verb) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = head.len();
-    let clean =
-        |cell: &str| -> String { cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
+    let clean = |cell: &str| -> String { cell.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect() };
     let all: Vec<Vec<String>> = [head.iter().map(ToString::to_string).collect()]
         .into_iter()
         .chain(rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect()))

@@ -6,17 +6,16 @@
 
 use super::schema::{self, VERSION};
 use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
+use crate::bounded::{self, BoundedClient, BoundedConfig};
 use crate::letter::LetterError;
 use crate::sql::POSTGRES;
 use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
-use postgres::{Client, NoTls};
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
-use std::str::FromStr;
 use tidegate_core::classify;
 
 pub(super) struct Postgres {
-    client: Client,
+    client: BoundedClient,
     statements: HashMap<String, postgres::Statement>,
 }
 
@@ -26,8 +25,8 @@ const LOCK: i64 = 0x7469_6465_6761_7465;
 impl Postgres {
     pub(super) fn open(url: &str) -> Result<Postgres> {
         let (url, schema) = schema_of(url)?;
-        let config = postgres::Config::from_str(&url).map_err(|e| failed(&e))?;
-        let mut client = config.connect(NoTls).map_err(|e| failed(&e))?;
+        let config = BoundedConfig::parse(&url).map_err(LetterError::Store)?;
+        let mut client = config.connect().map_err(|e| failed(&e))?;
         let begin = format!(
             "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
              CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\";"
@@ -53,8 +52,8 @@ impl Postgres {
     /// Connects read-only. `None` if there is no store.
     pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
         let (url, schema) = schema_of(url)?;
-        let config = postgres::Config::from_str(&url).map_err(|e| failed(&e))?;
-        let mut client = config.connect(NoTls).map_err(|e| failed(&e))?;
+        let config = BoundedConfig::parse(&url).map_err(LetterError::Store)?;
+        let mut client = config.connect().map_err(|e| failed(&e))?;
         let sql = format!("SET default_transaction_read_only = on; SET search_path TO \"{schema}\"");
         client.batch_execute(&sql).map_err(|e| failed(&e))?;
         let meta = format!("\"{schema}\".meta");
@@ -76,7 +75,7 @@ impl Postgres {
 }
 
 /// The version of the tables in a schema, if there are any.
-fn version(client: &mut Client, schema: &str) -> Result<Option<String>> {
+fn version(client: &mut BoundedClient, schema: &str) -> Result<Option<String>> {
     let meta = format!("\"{schema}\".meta");
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&meta]);
     if !there.and_then(|row| row.try_get::<_, bool>(0)).map_err(|e| failed(&e))? {
@@ -113,7 +112,11 @@ fn failed(error: &postgres::Error) -> LetterError {
             let verdict = classify::sqlstate(db.code().code());
             verdict.code == tidegate_core::Code::DATABASE_UNAVAILABLE
         }
-        None => error.is_closed() || error.source().is_some_and(<dyn Error>::is::<std::io::Error>),
+        None => {
+            error.is_closed()
+                || bounded::no_reply(error)
+                || error.source().is_some_and(<dyn Error>::is::<std::io::Error>)
+        }
     };
     let what = said(error);
     if down { LetterError::Unreachable(what) } else { LetterError::Store(what) }

@@ -83,7 +83,8 @@ pub struct ServiceSpec {
     /// Whether its host name may resolve to a private address.
     pub allow_private: bool,
 
-    /// Additional hosts that links of its pages may lead to.
+    /// Additional hosts that links and redirects may lead to: `HOST`, or `HOST:PORT` for one port.
+    /// Its own host is allowed at its own port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 253)), extend("uniqueItems" = true))]
     pub allow_hosts: Vec<String>,

@@ -69,6 +69,7 @@ pub struct SinkSpec {
 #[serde(deny_unknown_fields)]
 pub struct SinkTable {
     /// The database: `env:NAME` or `file:PATH` that contains the URL, or a URL without a password.
+    /// `?reply_timeout=SECONDS` bounds the wait for each reply (600 s).
     #[schemars(length(min = 1, max = 4096), example = "env:DATABASE_URL")]
     pub url: String,
 

@@ -4,8 +4,8 @@
 //! Reading the catalogue and comparing are separate, so that `plan` and `doctor` say the same as a
 //! run does, and so that the comparison can be tested without a database.
 
-use postgres::Client;
 use tidegate_geo::{Kind, Schema};
+use tidegate_ledger::bounded::BoundedClient;
 
 use super::{judge, quote};
 use crate::manifest::{SinkTable, WriteMode};
@@ -79,7 +79,10 @@ impl<'a> TableNeeds<'a> {
 
 impl TableLayout {
     /// Reads the layout of a table; `None` if it does not exist.
-    pub(crate) fn read(client: &mut Client, table: &SinkTable) -> Result<Option<TableLayout>, SinkError> {
+    pub(crate) fn read(
+        client: &mut BoundedClient,
+        table: &SinkTable,
+    ) -> Result<Option<TableLayout>, SinkError> {
         let say = |e: postgres::Error| judge(&e);
         let columns: Vec<TableColumn> = client
             .query(

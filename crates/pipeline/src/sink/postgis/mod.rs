@@ -13,16 +13,15 @@ pub(crate) mod layout;
 mod versions;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use postgres::error::SqlState;
-use postgres::{Client, NoTls};
 use sha2::{Digest, Sha256};
 use tidegate_core::Code;
 use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
 use tidegate_geo::{Batch, Problem, Schema, Value};
+use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply};
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
@@ -36,8 +35,8 @@ use layout::{TableLayout, TableNeeds, sql_type};
 const LOCK_TRIES: u32 = 100;
 
 struct PostgisTable {
-    client: Option<Client>,
-    config: postgres::Config,
+    client: Option<BoundedClient>,
+    config: BoundedConfig,
     form: SinkTable,
     schema: Arc<Schema>,
     pipeline: String,
@@ -65,18 +64,19 @@ pub(crate) fn quote(name: &str) -> Result<String, String> {
 }
 
 /// The connection settings of a reference or a URL without a password.
-pub(crate) fn config(url: &str) -> Result<postgres::Config, String> {
+pub(crate) fn config(url: &str) -> Result<BoundedConfig, String> {
     let text = match url.parse::<SecretRef>() {
         Ok(from) => from.fetch().map_err(|e| e.to_string())?.reveal().to_owned(),
         Err(_) => url.to_owned(),
     };
-    // The error of the parser may quote the text, which may contain a password.
-    let mut config: postgres::Config = text
-        .parse()
-        .map_err(|_| "invalid database URL; expected postgres://user@host/database".to_owned())?;
-    config.application_name("tidegate").connect_timeout(std::time::Duration::from_secs(10));
-    config.options("-c TimeZone=UTC -c client_min_messages=warning");
-    Ok(config)
+    let mut bounded = BoundedConfig::parse(&text)?;
+    // A session whose client is gone ends, and its locks with it.
+    let options = format!(
+        "-c TimeZone=UTC -c client_min_messages=warning -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 {}",
+        bounded.config.get_options().unwrap_or_default()
+    );
+    bounded.config.application_name("tidegate").options(options.trim_end());
+    Ok(bounded)
 }
 
 /// Classifies an error of the database.
@@ -85,6 +85,8 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
         .as_db_error()
         .map_or_else(|| e.to_string(), |db| format!("{} ({})", db.message(), db.code().code()));
     let Some(state) = e.code() else {
+        let message =
+            if no_reply(e) { "no reply from the database within reply_timeout".to_owned() } else { message };
         return SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message };
     };
     match state.code().get(..2) {
@@ -98,7 +100,10 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
 }
 
 /// Why there is no connection: the message of the database, or the addresses that were tried.
-pub(crate) fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
+pub(crate) fn could_not_connect(
+    BoundedConfig { config, .. }: &BoundedConfig,
+    e: &postgres::Error,
+) -> SinkError {
     use postgres::config::Host;
     if e.as_db_error().is_some() {
         return judge(e).at("cannot use the database");
@@ -165,7 +170,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
 /// See [`super::watermark`].
 pub(super) fn watermark(table: &SinkTable, pipeline: &str) -> Result<Option<SavedWatermark>, SinkError> {
     let config = config(&table.url)?;
-    let mut client = config.connect(NoTls).map_err(|e| could_not_connect(&config, &e))?;
+    let mut client = config.connect().map_err(|e| could_not_connect(&config, &e))?;
     let name = format!("{}.{}", quote(&table.schema)?, quote(&table.table)?);
     let own = format!("{}.tidegate_watermark", quote(&table.schema)?);
     let sql = "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL";
@@ -180,7 +185,7 @@ pub(super) fn watermark(table: &SinkTable, pipeline: &str) -> Result<Option<Save
 }
 
 /// The identity of a table and its number of rows.
-fn standing(client: &mut Client, name: &str) -> Result<Standing, SinkError> {
+fn standing(client: &mut BoundedClient, name: &str) -> Result<Standing, SinkError> {
     // The oid of the table is new for every table, and that of the database for every database
     // that is created or restored from a dump.
     let row = client
@@ -200,10 +205,10 @@ fn standing(client: &mut Client, name: &str) -> Result<Standing, SinkError> {
 pub(super) fn differences(spec: &Spec, table: &SinkTable) -> Result<Vec<String>, SinkError> {
     let wanted = TableNeeds::of(spec, table)?;
     let config = config(&table.url)?;
-    let mut client = match config.connect(NoTls) {
+    let mut client = match config.connect() {
         Ok(client) => client,
         Err(e) if e.code() == Some(&SqlState::INVALID_CATALOG_NAME) => {
-            let name = quote(config.get_dbname().or(config.get_user()).unwrap_or("postgres"))?;
+            let name = quote(config.config.get_dbname().or(config.config.get_user()).unwrap_or("postgres"))?;
             return Ok(vec![format!("the database does not exist; CREATE DATABASE {name};")]);
         }
         Err(e) => return Err(could_not_connect(&config, &e)),
@@ -218,10 +223,10 @@ pub(super) fn differences(spec: &Spec, table: &SinkTable) -> Result<Vec<String>,
 }
 
 impl PostgisTable {
-    fn connect(&mut self) -> Result<&mut Client, SinkError> {
-        if self.client.as_ref().is_none_or(Client::is_closed) {
+    fn connect(&mut self) -> Result<&mut BoundedClient, SinkError> {
+        if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
             self.open = false;
-            let mut client = self.config.connect(NoTls).map_err(|e| could_not_connect(&self.config, &e))?;
+            let mut client = self.config.connect().map_err(|e| could_not_connect(&self.config, &e))?;
             self.lock(&mut client)?;
             self.client = Some(client);
         }
@@ -231,7 +236,7 @@ impl PostgisTable {
     /// Takes the lock of this pipeline and table until the connection ends. A killed process may
     /// leave a session that is still committing; once we have the lock it has ended, and the
     /// checkpoint is final.
-    fn lock(&self, client: &mut Client) -> Result<(), SinkError> {
+    fn lock(&self, client: &mut BoundedClient) -> Result<(), SinkError> {
         let name = format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table);
         let hash: [u8; 32] = Sha256::digest(name).into();
         let key = hash.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
@@ -362,15 +367,15 @@ impl PostgisTable {
         let empty = self.forget && self.mode == WriteMode::Replace;
         let delete = if empty { format!("DELETE FROM {name};") } else { String::new() };
         let track = if self.forget { self.statements.track.clone() } else { String::new() };
-        let client = self.connect()?;
-        client
+        self.connect()?;
+        // Whatever fails after BEGIN leaves a transaction that is to be rolled back.
+        self.open = true;
+        self.connect()?
             .batch_execute(&format!(
                 "BEGIN; {delete} {track} CREATE TEMPORARY TABLE IF NOT EXISTS tidegate_stage ON COMMIT DELETE ROWS
                  AS SELECT 0::bigint AS tidegate_row, {columns} FROM {name} WITH NO DATA"
             ))
-            .map_err(|e| judge(&e))?;
-        self.open = true;
-        Ok(())
+            .map_err(|e| judge(&e))
     }
 
     /// Writes rows; if they are refused, finds the offending ones by halving.
@@ -384,11 +389,7 @@ impl PostgisTable {
         let client = self.connect()?;
         let mut tried = || -> Result<(u64, i64, i64), postgres::Error> {
             client.batch_execute("SAVEPOINT part")?;
-            let mut writer =
-                client.copy_in(&format!("COPY tidegate_stage (tidegate_row, {columns}) FROM STDIN"))?;
-            // A connection error shows at the end.
-            let _ = writer.write_all(text.as_bytes());
-            writer.finish()?;
+            client.copy_in(&format!("COPY tidegate_stage (tidegate_row, {columns}) FROM STDIN"), &text)?;
             let closed =
                 if statements.close.is_empty() { 0 } else { client.execute(&statements.close, &[])? };
             let row = client.query_one(&statements.insert, &[])?;

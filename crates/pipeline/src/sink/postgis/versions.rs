@@ -4,8 +4,6 @@
 //! written in the transaction of the rows, so it is as complete as the checkpoint says. When the
 //! source has ended, the rows without a key in it are those that the source no longer has.
 
-use std::io::Write as _;
-
 use postgres::error::SqlState;
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
@@ -130,10 +128,7 @@ impl PostgisTable {
             client.batch_execute(&format!(
                 "CREATE TEMPORARY TABLE IF NOT EXISTS tidegate_stage_keys ON COMMIT DELETE ROWS AS SELECT {key} FROM {keys} WITH NO DATA; SAVEPOINT keys"
             ))?;
-            let mut writer = client.copy_in(&format!("COPY tidegate_stage_keys ({key}) FROM STDIN"))?;
-            // A connection error shows at the end.
-            let _ = writer.write_all(text.as_bytes());
-            writer.finish()?;
+            client.copy_in(&format!("COPY tidegate_stage_keys ({key}) FROM STDIN"), text)?;
             client.batch_execute(&format!(
                 "INSERT INTO {keys} ({key}) SELECT DISTINCT {key} FROM tidegate_stage_keys ON CONFLICT DO NOTHING;
                  DELETE FROM tidegate_stage_keys; RELEASE SAVEPOINT keys"

@@ -1,0 +1,218 @@
+//! A connection to PostgreSQL on which no wait is endless.
+//!
+//! A server that hangs, or a network that swallows a reply, would hold a caller for ever: TCP has
+//! acknowledged everything. So every call has a bound, `reply_timeout` in the URL. A connection
+//! whose reply did not come is closed, because a late reply would be taken for the next one. What
+//! became of the statement is then asked over a new connection.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::SinkExt;
+use postgres::types::ToSql;
+use postgres::{Error, NoTls, Row, Statement, ToStatement};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config};
+
+/// The name of the bound in a database URL, in seconds.
+pub const REPLY_TIMEOUT: &str = "reply_timeout";
+
+/// The longest wait for a reply, unless the URL says otherwise.
+const REPLY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
+
+/// The longest wait for the server to see that we are leaving, or that it need not go on.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Where a database is, and how long a reply may take.
+#[derive(Clone, Debug)]
+pub struct BoundedConfig {
+    /// The settings of the connection.
+    pub config: Config,
+    /// The longest wait for the reply to one statement.
+    pub reply_timeout: Duration,
+}
+
+impl BoundedConfig {
+    /// Reads a URL or a connection string. The error quotes nothing, because the text may contain a
+    /// password.
+    ///
+    /// # Errors
+    /// When it is neither, or the bound is not a number of seconds.
+    pub fn parse(text: &str) -> Result<BoundedConfig, String> {
+        let (text, reply_timeout) = split(text)?;
+        let mut config: Config = text
+            .parse()
+            .map_err(|_| "invalid database URL; expected postgres://user@host/database".to_owned())?;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(10));
+        }
+        config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
+        config.keepalives_retries(3);
+        Ok(BoundedConfig { config, reply_timeout })
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// The error of the connection, or that it took too long.
+    pub fn connect(&self) -> Result<BoundedClient, Error> {
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+            return Err(Error::__private_api_timeout());
+        };
+        let connect = async { tokio::time::timeout(self.reply_timeout, self.config.connect(NoTls)).await };
+        let (client, connection) =
+            runtime.block_on(connect).unwrap_or_else(|_| Err(Error::__private_api_timeout()))?;
+        let connection = runtime.spawn(async move { drop(connection.await) });
+        let open = Some(OpenConnection { runtime, client, connection });
+        Ok(BoundedClient { open, reply_timeout: self.reply_timeout })
+    }
+}
+
+/// Whether an error says that no reply came in time.
+#[must_use]
+pub fn no_reply(error: &Error) -> bool {
+    // The kind of an error is private.
+    error.to_string() == Error::__private_api_timeout().to_string()
+}
+
+/// Takes the bound out of a URL.
+fn split(text: &str) -> Result<(String, Duration), String> {
+    let plain = (text.to_owned(), REPLY_TIMEOUT_DEFAULT);
+    let Some((head, query)) = text.split_once('?').filter(|(head, _)| head.contains("://")) else {
+        return Ok(plain);
+    };
+    let (own, rest): (Vec<&str>, Vec<&str>) = query
+        .split('&')
+        .partition(|pair| pair.split_once('=').is_some_and(|(name, _)| name == REPLY_TIMEOUT));
+    let Some((_, seconds)) = own.last().and_then(|pair| pair.split_once('=')) else { return Ok(plain) };
+    let seconds = seconds.parse::<u32>().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    let Some(seconds) = seconds else {
+        return Err(format!("invalid {REPLY_TIMEOUT} in the database URL; expected 1 to 86400 seconds"));
+    };
+    let text = if rest.is_empty() { head.to_owned() } else { format!("{head}?{}", rest.join("&")) };
+    Ok((text, Duration::from_secs(seconds.into())))
+}
+
+/// A connection whose calls end.
+pub struct BoundedClient {
+    /// None once a reply did not come.
+    open: Option<OpenConnection>,
+    reply_timeout: Duration,
+}
+
+struct OpenConnection {
+    runtime: Runtime,
+    client: Client,
+    connection: JoinHandle<()>,
+}
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+impl BoundedClient {
+    /// Whether a new connection is needed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.open.as_ref().is_none_or(|open| open.client.is_closed())
+    }
+
+    /// Runs a call and waits for its end, or for the end of our patience.
+    fn bounded<T>(&mut self, call: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
+        let Some(open) = &self.open else { return Err(Error::__private_api_timeout()) };
+        let (client, wait) = (&open.client, self.reply_timeout);
+        if let Ok(replied) = wait_for(&open.runtime, wait, call(client)) {
+            return replied;
+        }
+        // The statement may still run and hold locks.
+        let cancel = client.cancel_token();
+        let _ = wait_for(&open.runtime, GOODBYE, cancel.cancel_query(NoTls));
+        if let Some(open) = self.open.take() {
+            open.runtime.shutdown_background();
+        }
+        Err(Error::__private_api_timeout())
+    }
+
+    /// Runs statements without parameters.
+    ///
+    /// # Errors
+    /// That of the database, or that no reply came.
+    pub fn batch_execute(&mut self, sql: &str) -> Result<(), Error> {
+        self.bounded(async |client| client.batch_execute(sql).await)
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`].
+    pub fn prepare(&mut self, sql: &str) -> Result<Statement, Error> {
+        self.bounded(async |client| client.prepare(sql).await)
+    }
+
+    /// Runs a statement; returns the number of rows.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`].
+    pub fn execute<S: ?Sized + ToStatement>(&mut self, sql: &S, params: Params<'_>) -> Result<u64, Error> {
+        self.bounded(async |client| client.execute(sql, params).await)
+    }
+
+    /// Runs a query.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`].
+    pub fn query<S: ?Sized + ToStatement>(&mut self, sql: &S, params: Params<'_>) -> Result<Vec<Row>, Error> {
+        self.bounded(async |client| client.query(sql, params).await)
+    }
+
+    /// Runs a query for one row.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`]; also another number of rows.
+    pub fn query_one<S: ?Sized + ToStatement>(&mut self, sql: &S, params: Params<'_>) -> Result<Row, Error> {
+        self.bounded(async |client| client.query_one(sql, params).await)
+    }
+
+    /// Runs a query for at most one row.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`]; also more than one row.
+    pub fn query_opt<S: ?Sized + ToStatement>(
+        &mut self,
+        sql: &S,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, Error> {
+        self.bounded(async |client| client.query_opt(sql, params).await)
+    }
+
+    /// Copies text into a table with `COPY … FROM STDIN`; returns the number of rows.
+    ///
+    /// # Errors
+    /// See [`BoundedClient::batch_execute`].
+    pub fn copy_in(&mut self, sql: &str, text: &str) -> Result<u64, Error> {
+        self.bounded(async |client| {
+            let mut sink = Box::pin(client.copy_in::<_, Bytes>(sql).await?);
+            for piece in text.as_bytes().chunks(1 << 16) {
+                // An error shows at the end, with its cause.
+                if sink.send(Bytes::copy_from_slice(piece)).await.is_err() {
+                    break;
+                }
+            }
+            sink.as_mut().finish().await
+        })
+    }
+}
+
+fn wait_for<T>(runtime: &Runtime, wait: Duration, call: impl Future<Output = T>) -> Result<T, ()> {
+    runtime.block_on(async { tokio::time::timeout(wait, call).await }).map_err(drop)
+}
+
+impl Drop for BoundedClient {
+    fn drop(&mut self) {
+        let Some(OpenConnection { runtime, client, connection }) = self.open.take() else { return };
+        // The connection ends with its client, with a word to the server.
+        drop(client);
+        let _ = wait_for(&runtime, GOODBYE, connection);
+        runtime.shutdown_background();
+    }
+}
