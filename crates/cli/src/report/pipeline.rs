@@ -49,6 +49,20 @@ pub(crate) fn pipeline(
         if report.resumed_at > 0 {
             notes.push(format!("resumed after record {}", thousands(report.resumed_at)));
         }
+        let counts = &report.counts;
+        // A new copy has nothing but new rows.
+        if counts.updated + counts.unchanged + counts.deleted > 0 {
+            notes.push(format!(
+                "{} new, {} changed, {} unchanged",
+                thousands(counts.inserted),
+                thousands(counts.updated),
+                thousands(counts.unchanged)
+            ));
+        }
+        if counts.deleted > 0 {
+            notes
+                .push(format!("{} deleted: no longer in the source", counted(counts.deleted, "row", "rows")));
+        }
         if report.counts.repaired > 0 {
             notes.push(format!("{} repaired", counted(report.counts.repaired, "geometry", "geometries")));
         }

@@ -104,8 +104,12 @@ fn the_sink_becomes_what_the_source_is() {
         now.retain(|id, _| id % 20 != 3);
         now.extend(records([7, 60], 2));
         sink.give(&now);
-        let ran = sink.bench.tidegate(&["run", "m.yaml"]);
+        let ran = sink.bench.tidegate(&["run", "m.yaml", "--report", "r.html"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let page = std::fs::read_to_string(sink.bench.path("r.html")).unwrap();
+        for note in ["1 new, 1 changed, 46 unchanged", "3 rows deleted: no longer in the source"] {
+            assert!(page.contains(note), "{note}");
+        }
         assert!(ran.stderr.contains("deleted              3   no longer in the source"), "{}", ran.stderr);
         assert!(ran.stderr.contains("the sink holds 48 rows"), "{}", ran.stderr);
         sink.holds(&now, "3 of 50 went, one came, one changed");
