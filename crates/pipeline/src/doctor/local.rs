@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "postgres")]
 use tidegate_core::quote::shell;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
