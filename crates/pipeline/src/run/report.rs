@@ -170,6 +170,8 @@ impl From<StepError> for RunError {
     }
 }
 
+impl std::error::Error for RunError {}
+
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
