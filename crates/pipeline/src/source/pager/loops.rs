@@ -50,8 +50,9 @@ impl LoopWatch {
         let few = if matches!(step, NextPage::Offset { overlap: false, .. }) { 0 } else { 1 };
         if page.features.len() > few && !stepped_back {
             let known = !self.pages.insert(digest(page.features.iter().map(|f| page.print(f))));
-            // In a layer that changes, features move to another page, and one page may come twice.
-            if known && page.features.len() > 1 && (!changed || self.stale > 0) {
+            // In a layer that changes, features move to another page, and pages may come twice: there only
+            // page after page without a new feature is a loop.
+            if known && page.features.len() > 1 && !changed {
                 return Err("the features repeat an earlier page");
             }
         }
