@@ -3,7 +3,8 @@
 use crate::desk::Desk;
 use serde_json::Value;
 
-const MANIFEST: &str = "pipeline:
+/// A pipeline whose records fail if `v` is no number.
+pub(crate) const MANIFEST: &str = "pipeline:
   id: nightly
   dead_letters: {}
   source: { file: in.geojsonl }

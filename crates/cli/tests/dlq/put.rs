@@ -1,6 +1,7 @@
 //! `dlq put`: letters from one's own program or shell.
 
 use crate::desk::{Desk, end};
+use crate::nightly::MANIFEST;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -96,19 +97,7 @@ fn a_letter_comes_through_a_pipe_and_bad_input_stores_nothing() {
 #[test]
 fn a_letter_for_a_pipeline_with_a_manifest_is_replayed_from_its_first_step() {
     let desk = Desk::at(".tidegate/letters.db");
-    desk.write(
-        "import.yaml",
-        "pipeline:
-  id: import
-  dead_letters: {}
-  source: { file: in.geojsonl }
-  steps:
-    - coerce: { fields: { v: int } }
-  sink: { file: out.gpkg, key: [code] }
-  retry_policy: { max_attempts: 3, base_delay: 10ms, retryable_status_codes: [429, 503] }
-  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }
-",
-    );
+    desk.write("import.yaml", &MANIFEST.replace("id: nightly", "id: import"));
     desk.write("in.geojsonl", &format!("{}\n", FEATURE.replace("P-17", "P-1")));
     let ran = desk.run(&["run", "import.yaml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -159,12 +159,19 @@ fn words_go_to_standard_error_and_nothing_else_is_printed() {
     assert!(!ran.stderr.contains("learned"), "nobody set a limit: {}", ran.stderr);
 }
 
+/// Runs a command of the shell on a terminal, which `script` provides.
+fn on_terminal(bench: &Bench, command: &str) -> Output {
+    Command::new("script")
+        .args(["-qec", command, "/dev/null"])
+        .current_dir(bench.path(""))
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap()
+}
+
 #[test]
 fn on_a_terminal_a_wait_is_explained() {
-    // `script` gives the command a terminal; where it is missing there is nothing to look at.
-    if Command::new("script").arg("--version").output().is_err() {
-        return;
-    }
     let asked = AtomicUsize::new(0);
     let server = Canned::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
         0 => json("429 Too Many Requests\r\nRetry-After: 3", "{}"),
@@ -176,13 +183,7 @@ fn on_a_terminal_a_wait_is_explained() {
         env!("CARGO_BIN_EXE_tidegate"),
         server.url()
     );
-    let output = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .current_dir(bench.path(""))
-        .env("TERM", "xterm")
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap();
+    let output = on_terminal(&bench, &command);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("requested by the server"), "{shown}");
     assert!(shown.contains("in flight") && shown.contains("\x1b[2K"), "{shown}");
@@ -214,9 +215,6 @@ fn frames(shown: &str) -> Vec<String> {
 
 #[test]
 fn the_line_follows_the_width_of_the_terminal() {
-    if Command::new("script").arg("--version").output().is_err() {
-        return;
-    }
     let bench = Bench::of_rows(2);
     let (shrink, narrow) = (bench.path("shrink"), bench.path("narrow"));
     let asked = AtomicUsize::new(0);
@@ -237,12 +235,7 @@ fn the_line_follows_the_width_of_the_terminal() {
         env!("CARGO_BIN_EXE_tidegate"),
         server.url()
     );
-    let output = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .current_dir(bench.path(""))
-        .env("TERM", "xterm")
-        .output()
-        .unwrap();
+    let output = on_terminal(&bench, &command);
     let shown = String::from_utf8_lossy(&output.stdout);
     let frames = frames(&shown);
     let widths: Vec<usize> = frames.iter().map(|frame| frame.chars().count()).collect();

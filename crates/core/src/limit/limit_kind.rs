@@ -156,9 +156,7 @@ impl Limiter {
             {
                 let calls = at_server.min(cap - 1);
                 self.in_flight_cap.suppose(calls, cooldown_calls);
-                self.evidence.suppose(calls);
-                self.accepted_since = 0;
-                self.cooldowns.discard_run();
+                self.refused_for_concurrency(calls);
                 return;
             }
             // The first flight after a cooldown was refused: the ceiling was a call or two too high. Where the
@@ -172,9 +170,7 @@ impl Limiter {
             {
                 let calls = at_server.min(cap - 1);
                 self.in_flight_cap.suppose_less(calls);
-                self.evidence.suppose(calls);
-                self.accepted_since = 0;
-                self.cooldowns.discard_run();
+                self.refused_for_concurrency(calls);
                 return;
             }
             _ => {
@@ -188,6 +184,13 @@ impl Limiter {
             self.in_flight_cap.start_small();
         }
         self.set_pace(now);
+    }
+
+    /// More than `calls` at the server were refused: the run says nothing about the rate.
+    fn refused_for_concurrency(&mut self, calls: u32) {
+        self.evidence.suppose(calls);
+        self.accepted_since = 0;
+        self.cooldowns.discard_run();
     }
 
     fn blame_rate(&mut self) {
