@@ -7,17 +7,18 @@
 #![allow(clippy::print_stdout)]
 
 mod client;
+#[path = "../peers.rs"]
+mod peers;
 mod scenario;
 mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use tidegate_chaos::spec;
 
 use client::{Client, Place};
+use peers::{PeerArgs, load};
 use table::Cell;
 
 /// Measure Tidegate over loopback HTTP, alone or beside its peers
@@ -35,21 +36,8 @@ struct Args {
     /// Seed of the first run; the next has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Workers of each client
-    #[arg(long, default_value_t = 64)]
-    workers: u64,
-    /// Most time for one run
-    #[arg(long, value_name = "SPAN", default_value = "120s", value_parser = spec::span)]
-    timeout: Duration,
-    /// The built release binary
-    #[arg(long, value_name = "FILE", default_value = "target/release/tidegate")]
-    tidegate: PathBuf,
-    /// The built Rust peers
-    #[arg(long, value_name = "FILE", default_value = "target/peers/release/bench-peer")]
-    rust: PathBuf,
-    /// A Python that has the Python peers
-    #[arg(long, value_name = "FILE", default_value = "target/peers-venv/bin/python")]
-    python: PathBuf,
+    #[command(flatten)]
+    programs: PeerArgs,
     /// Where the runs work; emptied before each
     #[arg(long, value_name = "DIR", default_value = "target/bench-http")]
     work: PathBuf,
@@ -76,12 +64,12 @@ fn measure(args: &Args) -> Result<(), String> {
     }
     let clients = Client::chosen(&args.peers)?;
     let place = Place {
-        tidegate: args.tidegate.clone(),
-        rust: args.rust.clone(),
-        python: args.python.clone(),
+        tidegate: args.programs.tidegate.clone(),
+        rust: args.programs.rust.clone(),
+        python: args.programs.python.clone(),
         work: args.work.clone(),
-        workers: args.workers,
-        timeout: args.timeout,
+        workers: args.programs.workers,
+        timeout: args.programs.timeout,
     };
     let before = load();
     println!("load average before: {before}");
@@ -106,10 +94,4 @@ fn measure(args: &Args) -> Result<(), String> {
     std::fs::write(&args.json, format!("{json:#}\n")).map_err(|e| format!("{}: {e}", args.json.display()))?;
     println!("every run in full: {}", args.json.display());
     Ok(())
-}
-
-/// What the machine was doing: the load averages of 1, 5 and 15 minutes.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }

@@ -52,7 +52,7 @@ impl Client {
 
 /// Runs `count` processes at once, each with its part of the rows.
 pub(crate) fn run(args: &Args, client: Client, count: u64, url: &str) -> Result<RunEnd, String> {
-    let until = Instant::now() + args.timeout;
+    let until = Instant::now() + args.programs.timeout;
     let rows = REQUESTS / count;
     let children: Result<Vec<Child>, String> =
         (0..count).map(|n| start(args, client, n, rows, url)).collect();
@@ -74,25 +74,25 @@ pub(crate) fn run(args: &Args, client: Client, count: u64, url: &str) -> Result<
 fn start(args: &Args, client: Client, n: u64, rows: u64, url: &str) -> Result<Child, String> {
     let work = args.work.join(n.to_string());
     fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
-    let (count, workers) = (rows.to_string(), args.workers.to_string());
+    let (count, workers) = (rows.to_string(), args.programs.workers.to_string());
     let mut command = match client {
         Client::Tidegate => {
             let lines = (n * rows..(n + 1) * rows).map(|row| format!("{row},{row} Harbour Street\n"));
             let text: String = std::iter::once("id,address\n".to_owned()).chain(lines).collect();
             fs::write(work.join("rows.csv"), text).map_err(|e| e.to_string())?;
-            let mut command = Command::new(&args.tidegate);
+            let mut command = Command::new(&args.programs.tidegate);
             command.arg("geocode").arg(work.join("rows.csv")).args(["--address", "address", "--url", url]);
             command.args(["--in-flight", &workers, "--quiet", "--format", "json", "--no-cache"]);
             command.arg("--state").arg(work.join("state")).arg("-o").arg(work.join("out.geojsonl"));
             command
         }
         Client::Rust(name) => {
-            let mut command = Command::new(&args.rust);
+            let mut command = Command::new(&args.programs.rust);
             command.args([name, "geocode", url, &count, &workers]);
             command
         }
         Client::Python(name) => {
-            let mut command = Command::new(&args.python);
+            let mut command = Command::new(&args.programs.python);
             command.args(["benches/peers/peers.py", name, "geocode", url, &count, &workers]);
             command
         }

@@ -9,19 +9,21 @@
 
 mod client;
 mod log;
+#[path = "../peers.rs"]
+mod peers;
 mod proxy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use tidegate_chaos::{Chaos, Config, Service, spec};
+use tidegate_chaos::{Chaos, Config, Service};
 use tidegate_sim::drain::earliest;
 use tidegate_sim::real_limiter::{REQUESTS, RealLimiter, SERVICE_SECONDS};
 
 use client::Client;
 use log::Shares;
+use peers::{PeerArgs, load};
 use proxy::Proxy;
 
 /// Measure Tidegate behind real nginx and HAProxy, alone or beside its peers
@@ -39,21 +41,8 @@ struct Args {
     /// Numbers of Tidegate processes on one limiter
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2,4")]
     clients: Vec<u64>,
-    /// Workers of each client
-    #[arg(long, default_value_t = 64)]
-    workers: u64,
-    /// Most time for one run
-    #[arg(long, value_name = "SPAN", default_value = "120s", value_parser = spec::span)]
-    timeout: Duration,
-    /// The built release binary
-    #[arg(long, value_name = "FILE", default_value = "target/release/tidegate")]
-    tidegate: PathBuf,
-    /// The built Rust peers
-    #[arg(long, value_name = "FILE", default_value = "target/peers/release/bench-peer")]
-    rust: PathBuf,
-    /// A Python that has the Python peers
-    #[arg(long, value_name = "FILE", default_value = "target/peers-venv/bin/python")]
-    python: PathBuf,
+    #[command(flatten)]
+    programs: PeerArgs,
     /// Where the runs work; emptied before each
     #[arg(long, value_name = "DIR", default_value = "target/bench-real")]
     work: PathBuf,
@@ -71,7 +60,7 @@ fn main() -> ExitCode {
 
 fn measure(args: &Args) -> Result<(), String> {
     let peers = Client::peers(&args.peers)?;
-    println!("{REQUESTS} rows, backend {} ms, {} workers each", SERVICE_SECONDS * 1e3, args.workers);
+    println!("{REQUESTS} rows, backend {} ms, {} workers each", SERVICE_SECONDS * 1e3, args.programs.workers);
     println!("load average before: {}", load());
     println!("\n| limiter | status | client | least s | seconds | x | refused % | lost | share of each, % |");
     println!("|---|---|---|---|---|---|---|---|---|");
@@ -120,10 +109,4 @@ fn run(args: &Args, limiter: RealLimiter, status: u16, client: Client, count: u6
         limiter.name(),
         if count > 1 { shares.words() } else { String::new() },
     ))
-}
-
-/// What the machine was doing: the load averages of 1, 5 and 15 minutes.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
