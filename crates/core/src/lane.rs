@@ -22,9 +22,11 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
+mod follow;
 mod spread;
 pub mod state;
 
+pub use follow::LimitFindings;
 pub use state::{HintState, LaneState};
 
 use crate::breaker::{Breaker, BreakerConfig, BreakerPermit, BreakerReady, BreakerState, CallHealth};
@@ -101,6 +103,8 @@ pub struct Lane {
     hint: Option<state::Hint>,
     /// The end of that wait, and when the lane comes back.
     spread: spread::SpreadReturn,
+    /// What another lane has found out, if this one follows it.
+    followed: Option<LimitFindings>,
 }
 
 impl Lane {
@@ -116,6 +120,7 @@ impl Lane {
             quota_told: Mono::ZERO,
             hint: None,
             spread: spread::SpreadReturn::default(),
+            followed: None,
         }
     }
 
@@ -166,7 +171,7 @@ impl Lane {
         }
         self.limiter.settle(ticket, now, seen, hints);
         // A failure that comes and goes with our pace is no sign of ill health.
-        let limited = health == CallHealth::Bad && !self.limiter.failures_are_health();
+        let limited = health == CallHealth::Bad && !self.findings(now).failures_are_health;
         let health = if limited { CallHealth::Neutral } else { health };
         self.breaker.settle(pass, health, now.since(sent), now);
     }
@@ -196,13 +201,14 @@ impl Lane {
         chance: &mut C,
     ) -> Next {
         let failed = matches!(verdict.kind, VerdictKind::Transient { .. });
-        if failed && (self.breaker.state(now) != BreakerState::Closed || self.limiter.probes_failures()) {
+        let findings = self.findings(now);
+        if failed && (self.breaker.state(now) != BreakerState::Closed || findings.probes_failures) {
             call.outage();
-        } else if failed && self.limiter.failures_are_limit() {
+        } else if failed && findings.failures_are_limit {
             call.limited();
         }
         let throttled = matches!(verdict.kind, VerdictKind::Throttled { .. });
-        if throttled && !self.limiter.explains_refusal(now) {
+        if throttled && !findings.explains_refusal {
             call.unexplained();
         }
         self.spread_return(policy, verdict, now, chance);

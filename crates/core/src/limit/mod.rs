@@ -165,6 +165,9 @@ const IN_FLIGHT_PER_RATE: f64 = 2.0;
 /// Calls in flight beyond that, and all that a guessed rate is worth.
 const IN_FLIGHT_MIN: f64 = 4.0;
 
+/// Share of a rate that another limiter learned with which this one begins.
+const SUCCESSOR_SHARE: f64 = 0.9;
+
 /// The limiter of one lane.
 #[derive(Clone, Debug)]
 pub struct Limiter {
@@ -425,6 +428,18 @@ impl Limiter {
         self.accepted > 0 && learned && self.estimate.explains(now)
     }
 
+    /// Begins with what another limiter believed of the same server; see [`crate::lane::Lane::succeed`].
+    pub(crate) fn succeed(&mut self, belief: &LimitBelief, now: Mono) {
+        if let Some(rate) = belief.rate.filter(|_| self.learn) {
+            self.kind = LimitKind::Rate;
+            self.estimate = RateEstimate::learned(now, SUCCESSOR_SHARE * rate);
+            self.set_pace(now);
+        } else if let Some(calls) = belief.in_flight.filter(|_| self.learn) {
+            self.kind = LimitKind::Concurrency;
+            self.in_flight_cap.prove(calls);
+        }
+    }
+
     /// Nothing goes out before `until`: what the server said before this limiter was made.
     pub fn hold_until(&mut self, until: Mono) {
         self.not_before = self.not_before.max(until);
@@ -456,7 +471,7 @@ impl Limiter {
         if !overtook && self.estimate.accepted(ticket.seq, ticket.sent, before, self.burst.lost()) {
             self.nothing_saved(now, late && !self.probing);
             self.probing = false;
-            if self.accepted == 1 && ticket.epoch == self.epoch {
+            if self.accepted == 1 && self.refused > 0 && ticket.epoch == self.epoch {
                 // It had refused everything so far: that says nothing about its limit.
                 self.cap_before = self.in_flight_cap.cap();
                 self.forget_refusals(now);

@@ -40,6 +40,8 @@ const OPENINGS: usize = 8;
 const OVERDUE: f64 = 1.15;
 /// Calls that a measurement must rest on to be believed against the last one.
 const SUPPORT_BELIEVED: f64 = 8.0;
+/// Calls that an estimate rests on which another limiter has learned.
+const SUPPORT_LEARNED: f64 = 300.0;
 /// Calls that an estimate rests on which is little more than a guess.
 const SUPPORT_GUESS: f64 = 4.0;
 /// Most calls that an estimate from a raised limit is taken to rest on.
@@ -224,6 +226,11 @@ impl RateEstimate {
             support: if rate.is_some() { SUPPORT_BELIEVED } else { 0.0 },
             ..RateEstimate::NEW
         }
+    }
+
+    /// Begins now with a rate (calls per second) that another estimate has learned from many calls.
+    pub(super) fn learned(now: Mono, rate: f64) -> RateEstimate {
+        RateEstimate { support: SUPPORT_LEARNED, ..RateEstimate::from(now, 0, 0, Some(rate)) }
     }
 
     /// Seconds from the first call to this one.
