@@ -18,12 +18,17 @@
 //! # Order
 //!
 //! Calls that were sent before go first; otherwise first come, first served. See `queue`.
+//!
+//! # Other processes
+//!
+//! A lane may be shared by the processes of a machine. See `share`.
 
 mod clock;
 mod key;
 mod permit;
 mod queue;
 mod registry;
+mod share;
 mod snapshot;
 mod states;
 #[cfg(test)]
@@ -34,19 +39,23 @@ pub use key::LaneKey;
 pub use permit::LanePermit;
 pub use queue::Refused;
 pub use registry::Lanes;
+pub use share::{LaneRole, LaneScope};
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
 use crate::lock::lock;
+use permit::HeldPermit;
 use queue::{WaitQueue, Waiter};
+use share::{HintRecord, MeetingPlace, ShareMode, ToOwner, VerdictRecord};
 use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use tidegate_core::breaker::BreakerState;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
-use tidegate_core::limit::BelievedKind;
-use tidegate_core::{Mono, Now, Rng, Verdict};
+use tidegate_core::limit::{BelievedKind, LimitBelief};
+use tidegate_core::{Code, Mono, Now, Rng, Verdict};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
@@ -81,6 +90,9 @@ struct LaneInner {
     drained: Notify,
     /// The persistent lane states, and the id of this lane in them.
     states: Option<(LaneStates, LaneId)>,
+    config: LaneConfig,
+    /// Where the processes of this machine meet that share the lane.
+    place: Option<MeetingPlace>,
 }
 
 /// The state that the mutex of a lane guards.
@@ -90,6 +102,12 @@ struct LockedLane {
     due: Option<Due>,
     /// The number of calls in flight.
     in_flight: u32,
+    /// The number of calls of members in flight.
+    foreign: u32,
+    /// How the lane is shared.
+    mode: ShareMode,
+    /// How often the lane of the core was replaced.
+    generation: u32,
     /// The deadline of the timer; `None` before it was started.
     armed: Option<Mono>,
     counts: Counts,
@@ -114,12 +132,18 @@ impl LaneHandle {
     /// A lane without history.
     #[must_use]
     pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> LaneHandle {
-        LaneHandle::keeping(key, config, clock, None)
+        LaneHandle::keeping(key, config, clock, None, &LaneScope::Process)
     }
 
     /// A lane that starts with the saved state of an earlier run, and saves what its server asks
     /// for.
-    fn keeping(key: LaneKey, config: &LaneConfig, clock: Clock, states: Option<&LaneStates>) -> LaneHandle {
+    fn keeping(
+        key: LaneKey,
+        config: &LaneConfig,
+        clock: Clock,
+        states: Option<&LaneStates>,
+        scope: &LaneScope,
+    ) -> LaneHandle {
         let states = states.map(|states| (states.clone(), states.id(&key)));
         let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
         let mut core = core::Lane::new(config);
@@ -128,11 +152,18 @@ impl LaneHandle {
         // Each process its own: they all read the same file.
         let seed = u64::from(std::process::id()) ^ now.wall.millis().unsigned_abs();
         core.spread_restored(now.mono, &mut Rng::new(seed));
+        let place = match (scope, &states) {
+            (LaneScope::Machine(dir), Some((_, id))) => Some(MeetingPlace::new(dir.clone(), &id.id)),
+            _ => None,
+        };
         let state = LockedLane {
             core,
             queue: WaitQueue::new(),
             due: None,
             in_flight: 0,
+            foreign: 0,
+            mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
+            generation: 0,
             armed: None,
             counts: Counts::default(),
             closed: false,
@@ -144,7 +175,19 @@ impl LaneHandle {
         let most = config.limit.in_flight_max;
         let crowded = AtomicBool::new(false);
         let state = Mutex::new(state);
-        LaneHandle(Arc::new(LaneInner { key, clock, most, crowded, state, rearm, drained, states }))
+        let config = *config;
+        LaneHandle(Arc::new(LaneInner {
+            key,
+            clock,
+            most,
+            crowded,
+            state,
+            rearm,
+            drained,
+            states,
+            config,
+            place,
+        }))
     }
 
     /// Its key.
@@ -163,22 +206,35 @@ impl LaneHandle {
     /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
     /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
+        self.acquire_as(by, false).await
+    }
+
+    /// Waits for a permit for a member of the lane.
+    async fn acquire_for_member(&self) -> Result<LanePermit, Refused> {
+        self.acquire_as(None, true).await
+    }
+
+    async fn acquire_as(&self, by: Option<Mono>, foreign: bool) -> Result<LanePermit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = self.0.clock.mono();
             if state.closed {
                 return Err(Refused::Closed);
             }
-            if by.is_none() {
+            if by.is_none() && !foreign {
                 state.core.start(now);
                 state.counts.started += 1;
             }
-            if state.queue.len() == 0 {
+            if matches!(state.mode, ShareMode::Unjoined) {
+                state.mode = ShareMode::Joining;
+                share::start(self.clone(), None);
+            }
+            if state.queue.is_empty() && state.has_grant() {
                 match state.ask(now) {
                     Asked::Go(permit) => {
-                        state.count_sent();
+                        let held = state.hold(permit, foreign);
                         state.due = None;
-                        return Ok(LanePermit::new(self.clone(), permit));
+                        return Ok(LanePermit::new(self.clone(), held));
                     }
                     Asked::Full => state.full(now),
                     Asked::Due(due) => state.due = Some(due),
@@ -189,9 +245,10 @@ impl LaneHandle {
             {
                 return Err(refusal);
             }
-            state.counts.waited += 1;
+            state.counts.waited += u64::from(!foreign);
             let (tell, turn) = oneshot::channel();
-            state.queue.push(Waiter { by, tell });
+            state.queue.push(Waiter { by, tell, foreign, order: 0 });
+            self.want(&mut state, now);
             self.arm(&mut state);
             turn
         };
@@ -253,6 +310,8 @@ impl LaneHandle {
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        // Members look for another owner.
+        state.mode = ShareMode::Alone;
         state.queue.refuse(Refused::Closed);
         self.arm(&mut state);
     }
@@ -265,15 +324,16 @@ impl LaneHandle {
         Snapshot {
             key: self.0.key.clone(),
             now,
-            rate: state.core.limiter().rate(),
+            rate: state.rate(),
             in_flight: state.in_flight,
-            cap: state.core.limiter().cap(),
+            cap: state.cap(),
             gate: state.core.limiter().not_before(),
             waiting: state.queue.len(),
             due: state.due.filter(|due| due.at > now),
             breaker: state.core.breaker().state(now),
             breaker_changes: state.core.breaker().changes(),
-            belief: state.core.limiter().belief(),
+            belief: state.belief(now),
+            role: state.role(),
             counts: state.counts.clone(),
         }
     }
@@ -294,16 +354,25 @@ impl LaneHandle {
 
     fn settle<T>(
         &self,
-        permit: core::Permit,
+        held: HeldPermit,
         verdict: &Verdict,
         hints: &Hints,
         then: impl FnOnce(&mut core::Lane, Mono) -> T,
     ) -> T {
         let mut state = self.lock();
         let now = self.0.clock.mono();
-        state.core.settle(permit, verdict, hints, now);
-        state.in_flight = state.in_flight.saturating_sub(1);
-        state.counts.settle(verdict, hints);
+        let HeldPermit { core, generation, grant, foreign } = held;
+        if generation == state.generation {
+            if let (Some(grant), ShareMode::Member(membership)) = (grant, &state.mode) {
+                let (verdict, hints) = (VerdictRecord::of(verdict, now), HintRecord::of(hints));
+                membership.say(ToOwner::Settle { grant, verdict, hints });
+            }
+            state.core.settle(core, verdict, hints, now);
+        }
+        state.count_returned(foreign);
+        if !foreign {
+            state.counts.settle(verdict, hints);
+        }
         self.note_belief(&mut state);
         if !verdict.is_answer() {
             self.keep_state(&mut state, now);
@@ -315,7 +384,7 @@ impl LaneHandle {
 
     /// Logs and counts a change of the believed kind of limit, with the reason.
     fn note_belief(&self, state: &mut LockedLane) {
-        let belief = state.core.limiter().belief();
+        let belief = state.belief(self.0.clock.mono());
         if belief.kind == state.believed {
             return;
         }
@@ -344,30 +413,28 @@ impl LaneHandle {
         }
     }
 
-    fn release(&self, permit: core::Permit) {
+    fn release(&self, held: HeldPermit) {
         let mut state = self.lock();
         let now = self.0.clock.mono();
-        state.core.release(permit, now);
-        state.in_flight = state.in_flight.saturating_sub(1);
-        state.counts.released += 1;
+        state.count_returned(held.foreign);
+        state.counts.released += u64::from(!held.foreign);
+        state.give_up(held, now);
         self.pump(&mut state, now);
     }
 
     /// Grants every permit that the core gives now.
     fn pump(&self, state: &mut LockedLane, now: Mono) {
-        while state.queue.has_head(now) {
+        while state.queue.has_head(now) && state.has_grant() {
             match state.ask(now) {
                 Asked::Go(permit) => {
                     let Some(waiter) = state.queue.pop() else { break };
-                    match waiter.tell.send(Ok(LanePermit::new(self.clone(), permit))) {
-                        Ok(()) => state.count_sent(),
-                        // The waiter's future was dropped in the meantime.
-                        Err(Ok(unsent)) => {
-                            if let Some(permit) = unsent.into_core() {
-                                state.core.release(permit, now);
-                            }
-                        }
-                        Err(Err(_)) => {}
+                    let held = state.hold(permit, waiter.foreign);
+                    // The waiter's future may have been dropped in the meantime.
+                    if let Err(Ok(unsent)) = waiter.tell.send(Ok(LanePermit::new(self.clone(), held))) {
+                        let Some(held) = unsent.into_held() else { continue };
+                        state.count_returned(held.foreign);
+                        state.counts.sent -= u64::from(!held.foreign);
+                        state.give_up(held, now);
                     }
                 }
                 Asked::Full => {
@@ -375,23 +442,49 @@ impl LaneHandle {
                     break;
                 }
                 Asked::Due(due) => {
-                    if state.due != Some(due) {
-                        state.due = Some(due);
-                        state.queue.refuse(due.refusal());
-                    }
+                    self.wait_for(state, due);
                     break;
                 }
             }
         }
+        self.want(state, now);
         self.arm(state);
+    }
+
+    /// The next permit comes then; calls that cannot wait so long are refused.
+    fn wait_for(&self, state: &mut LockedLane, due: Due) {
+        if state.due != Some(due) {
+            state.due = Some(due);
+            state.queue.refuse(due.refusal());
+        }
+    }
+
+    /// Asks the owner for the permits that calls wait for, and gives up those that none waits for.
+    fn want(&self, state: &mut LockedLane, now: Mono) {
+        let ShareMode::Member(membership) = &mut state.mode else { return };
+        let waiting = state.queue.len();
+        if waiting == 0 || membership.has_permit() {
+            // Nothing waits, or this process must not send yet.
+            membership.release_stock();
+        }
+        if state.due.is_some_and(|due| due.at > now) {
+            return;
+        }
+        match promised(&state.core, now) {
+            Some(due) if waiting > 0 => self.wait_for(state, due),
+            Some(_) => {}
+            None => membership.want(waiting.min(self.0.most as usize)),
+        }
     }
 
     /// Sets the timer to the next due time.
     fn arm(&self, state: &mut LockedLane) {
         let empty = state.queue.len() == 0;
         self.0.crowded.store(!empty, Ordering::Relaxed);
-        if empty {
+        if state.queue.is_empty() {
             state.due = None;
+        }
+        if empty {
             if state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0 {
                 self.0.drained.notify_one();
             }
@@ -445,14 +538,89 @@ impl LockedLane {
     }
 
     fn full(&mut self, now: Mono) {
-        let idle = (self.in_flight == 0).then_some(now + FULL_RECHECK);
+        let idle = (self.in_flight + self.foreign == 0).then_some(now + FULL_RECHECK);
         self.due = idle.or_else(|| self.core.full_until(now)).map(|at| Due { at, shut: None });
     }
 
-    fn count_sent(&mut self) {
-        self.in_flight += 1;
-        self.counts.sent += 1;
+    /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.
+    fn has_grant(&self) -> bool {
+        match &self.mode {
+            ShareMode::Alone | ShareMode::Owner(_) => true,
+            ShareMode::Unjoined | ShareMode::Joining => false,
+            ShareMode::Member(membership) => membership.has_permit(),
+        }
     }
+
+    /// A permit goes out.
+    fn hold(&mut self, core: core::Permit, foreign: bool) -> HeldPermit {
+        if foreign {
+            self.foreign += 1;
+        } else {
+            self.in_flight += 1;
+            self.counts.sent += 1;
+        }
+        let grant = match &mut self.mode {
+            ShareMode::Member(membership) => membership.take(),
+            _ => None,
+        };
+        HeldPermit { core, generation: self.generation, grant, foreign }
+    }
+
+    fn count_returned(&mut self, foreign: bool) {
+        let count = if foreign { &mut self.foreign } else { &mut self.in_flight };
+        *count = count.saturating_sub(1);
+    }
+
+    /// A permit was not used, or its call was abandoned.
+    fn give_up(&mut self, held: HeldPermit, now: Mono) {
+        if held.generation != self.generation {
+            return;
+        }
+        if let (Some(grant), ShareMode::Member(membership)) = (held.grant, &self.mode) {
+            membership.say(ToOwner::Release(grant));
+        }
+        self.core.release(held.core, now);
+    }
+
+    fn role(&self) -> LaneRole {
+        match &self.mode {
+            ShareMode::Alone | ShareMode::Unjoined | ShareMode::Joining => LaneRole::Alone,
+            ShareMode::Owner(owner) => LaneRole::Owner { members: owner.members },
+            ShareMode::Member(_) => LaneRole::Member,
+        }
+    }
+
+    fn rate(&self) -> Option<f64> {
+        match &self.mode {
+            ShareMode::Member(membership) => membership.rate(),
+            _ => self.core.limiter().rate(),
+        }
+    }
+
+    fn cap(&self) -> u32 {
+        match &self.mode {
+            ShareMode::Member(membership) => membership.cap().min(self.core.limiter().cap()),
+            _ => self.core.limiter().cap(),
+        }
+    }
+
+    fn belief(&self, now: Mono) -> LimitBelief {
+        match &self.mode {
+            ShareMode::Member(membership) => membership.belief(now),
+            _ => self.core.limiter().belief(),
+        }
+    }
+}
+
+/// The next time at which a lane may send by what its server asked for.
+fn promised(lane: &core::Lane, now: Mono) -> Option<Due> {
+    let reading = lane.reading(now);
+    let due = match reading.breaker {
+        _ if reading.quota_until > now => Due { at: reading.quota_until, shut: Some(Code::QUOTA_EXHAUSTED) },
+        BreakerState::Open(until) if until > now => Due { at: until, shut: Some(Code::CIRCUIT_OPEN) },
+        _ => Due { at: reading.hint_until, shut: None },
+    };
+    (due.at > now).then_some(due)
 }
 
 impl Due {

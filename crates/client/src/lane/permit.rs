@@ -10,12 +10,23 @@ use tidegate_core::{Mono, Verdict, lane};
 pub struct LanePermit {
     lane: LaneHandle,
     /// `None` only while it is being released.
-    core: Option<lane::Permit>,
+    core: Option<HeldPermit>,
+}
+
+/// A permit of the core, and where it came from.
+pub(super) struct HeldPermit {
+    pub(super) core: lane::Permit,
+    /// The lane of the core that granted it: it may have been replaced since.
+    pub(super) generation: u32,
+    /// The owner's permit, in a lane that another process owns.
+    pub(super) grant: Option<u64>,
+    /// It is for a member of the lane, and counts there.
+    pub(super) foreign: bool,
 }
 
 impl LanePermit {
-    pub(super) fn new(lane: LaneHandle, core: lane::Permit) -> LanePermit {
-        LanePermit { lane, core: Some(core) }
+    pub(super) fn new(lane: LaneHandle, held: HeldPermit) -> LanePermit {
+        LanePermit { lane, core: Some(held) }
     }
 
     /// The lane that granted it.
@@ -39,8 +50,8 @@ impl LanePermit {
         }
     }
 
-    /// The permit of the core, for the lane to release.
-    pub(super) fn into_core(mut self) -> Option<lane::Permit> {
+    /// What it holds, for the lane to release.
+    pub(super) fn into_held(mut self) -> Option<HeldPermit> {
         self.core.take()
     }
 }

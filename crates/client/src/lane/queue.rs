@@ -1,7 +1,8 @@
 //! The wait queue of a lane.
 //!
-//! It consists of two FIFO queues. Calls that were sent before go first: their deadline is running,
-//! and a single throttled call behind ten thousand new ones would exceed it.
+//! It consists of three FIFO queues. Calls that were sent before go first: their deadline is running,
+//! and a single throttled call behind ten thousand new ones would exceed it. New calls, and those of
+//! members of the lane in other processes, go in the order in which they came.
 //!
 //! A waiter whose future was dropped stays as a closed entry until it is popped or swept. The sweep
 //! runs when the queue has doubled since the last one, so calls that come and go while a lane is
@@ -29,11 +30,19 @@ pub(super) struct Waiter {
     /// The deadline of a call that was sent before.
     pub(super) by: Option<Mono>,
     pub(super) tell: oneshot::Sender<Turn>,
+    /// It waits for a member of the lane.
+    pub(super) foreign: bool,
+    /// Its number in the order of arrival; set by the queue.
+    pub(super) order: u64,
 }
 
 pub(super) struct WaitQueue {
     started: VecDeque<Waiter>,
     fresh: VecDeque<Waiter>,
+    /// Those that wait for members.
+    foreign: VecDeque<Waiter>,
+    /// Waiters so far.
+    arrived: u64,
     /// A lower bound of the deadlines in `started`.
     by_min: Mono,
     /// The length, in entries, at which closed entries are swept.
@@ -42,20 +51,32 @@ pub(super) struct WaitQueue {
 
 impl WaitQueue {
     pub(super) fn new() -> WaitQueue {
-        WaitQueue { started: VecDeque::new(), fresh: VecDeque::new(), by_min: Mono::FAR, sweep_at: 0 }
+        let (started, fresh, foreign) = Default::default();
+        WaitQueue { started, fresh, foreign, arrived: 0, by_min: Mono::FAR, sweep_at: 0 }
     }
 
+    /// The number of calls of this process that wait.
     pub(super) fn len(&self) -> usize {
         self.started.len() + self.fresh.len()
     }
 
+    /// Whether nobody waits, in any process.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.foreign.is_empty()
+    }
+
     pub(super) fn push(&mut self, waiter: Waiter) {
-        if self.len() >= self.sweep_at.max(64) {
-            self.started.retain(|w| !w.tell.is_closed());
-            self.fresh.retain(|w| !w.tell.is_closed());
-            self.sweep_at = self.len() * 2;
+        let all = self.len() + self.foreign.len();
+        if all >= self.sweep_at.max(64) {
+            for queue in [&mut self.started, &mut self.fresh, &mut self.foreign] {
+                queue.retain(|w| !w.tell.is_closed());
+            }
+            self.sweep_at = (self.len() + self.foreign.len()) * 2;
         }
+        let waiter = Waiter { order: self.arrived, ..waiter };
+        self.arrived += 1;
         match waiter.by {
+            _ if waiter.foreign => self.foreign.push_back(waiter),
             Some(by) => {
                 self.by_min = self.by_min.min(by);
                 self.started.push_back(waiter);
@@ -79,14 +100,21 @@ impl WaitQueue {
                 let _ = gone.tell.send(Err(Refused::Late(now)));
             }
         }
-        while self.fresh.front().is_some_and(|head| head.tell.is_closed()) {
-            self.fresh.pop_front();
+        for queue in [&mut self.fresh, &mut self.foreign] {
+            while queue.front().is_some_and(|head| head.tell.is_closed()) {
+                queue.pop_front();
+            }
         }
-        !self.fresh.is_empty()
+        !(self.fresh.is_empty() && self.foreign.is_empty())
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiter> {
-        self.started.pop_front().or_else(|| self.fresh.pop_front())
+        if let Some(waiter) = self.started.pop_front() {
+            return Some(waiter);
+        }
+        let order = |queue: &VecDeque<Waiter>| queue.front().map_or(u64::MAX, |head| head.order);
+        let foreign_first = order(&self.foreign) < order(&self.fresh);
+        if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() }
     }
 
     /// Refuses the calls that `refusal` concerns. Usually there are none, and finding that out must
@@ -98,6 +126,7 @@ impl WaitQueue {
         }
         if refusal.holds(None) {
             refuse(&mut self.fresh, refusal);
+            refuse(&mut self.foreign, refusal);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Everyone who asks for a key gets the same lane: a source and a step that use one service share
 //! its rate limit, its breaker and the waits it asked for.
 
-use super::{Clock, LaneHandle, LaneKey, LaneStates, Snapshot};
+use super::{Clock, LaneHandle, LaneKey, LaneScope, LaneStates, Snapshot};
 use crate::lock::lock;
 use crate::secret::Secret;
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ pub struct Lanes {
     config: LaneConfig,
     table: Arc<Mutex<LaneTable>>,
     states: Option<LaneStates>,
+    scope: LaneScope,
 }
 
 /// The lanes made so far, and the configurations set for single keys.
@@ -30,13 +31,20 @@ impl Lanes {
     /// An empty registry; new lanes get `config`.
     #[must_use]
     pub fn new(config: &LaneConfig, clock: Clock) -> Lanes {
-        Lanes { clock, config: *config, table: Arc::default(), states: None }
+        Lanes { clock, config: *config, table: Arc::default(), states: None, scope: LaneScope::default() }
     }
 
     /// Lanes start with their saved state. Call it before the first lane is created.
     #[must_use]
     pub fn keeping(self, states: LaneStates) -> Lanes {
         Lanes { states: Some(states), ..self }
+    }
+
+    /// Lanes are shared with other processes. Only lanes with a saved state are, because it identifies
+    /// them. Call it before the first lane is created.
+    #[must_use]
+    pub fn sharing(self, scope: LaneScope) -> Lanes {
+        Lanes { scope, ..self }
     }
 
     /// Sets the value of the credential of this name, which identifies lanes across runs. Call it
@@ -88,7 +96,7 @@ impl Lanes {
             return lane.clone();
         }
         let config = table.fixed.get(key).unwrap_or(&self.config);
-        let lane = LaneHandle::keeping(key.clone(), config, self.clock, self.states.as_ref());
+        let lane = LaneHandle::keeping(key.clone(), config, self.clock, self.states.as_ref(), &self.scope);
         table.lanes.insert(key.clone(), lane.clone());
         lane
     }

@@ -1,6 +1,6 @@
 //! Snapshots of a lane, for progress, metrics and reports.
 
-use super::LaneKey;
+use super::{LaneKey, LaneRole};
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::hint::Hints;
 use tidegate_core::limit::LimitBelief;
@@ -86,6 +86,8 @@ pub struct Snapshot {
     pub breaker_changes: u32,
     /// What the lane believes of its server's limit.
     pub belief: LimitBelief,
+    /// What this process is to the lane.
+    pub role: LaneRole,
     /// The counters since the start.
     pub counts: Counts,
 }

@@ -67,7 +67,7 @@ struct LaneStateTable {
 /// The id of a lane in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaneId {
-    id: String,
+    pub(super) id: String,
     host: String,
 }
 
@@ -80,7 +80,7 @@ struct LaneStateFile {
 
 /// The state of one lane in the file. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct LaneStateRecord {
+pub(super) struct LaneStateRecord {
     /// For people who read the file; lanes are identified by the hash.
     host: String,
     /// The end of a wait that the server asked for.
@@ -102,7 +102,7 @@ struct LaneStateRecord {
 }
 
 impl LaneStateRecord {
-    fn of(host: &str, state: &LaneState) -> LaneStateRecord {
+    pub(super) fn of(host: &str, state: &LaneState) -> LaneStateRecord {
         LaneStateRecord {
             host: host.to_owned(),
             hint_until_ms: state.hint.map(|hint| hint.until.millis()),
@@ -114,7 +114,7 @@ impl LaneStateRecord {
         }
     }
 
-    fn state(&self) -> LaneState {
+    pub(super) fn state(&self) -> LaneState {
         LaneState {
             hint: self.hint_until_ms.map(|until| HintState {
                 until: Wall::from_millis(until),

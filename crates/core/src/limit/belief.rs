@@ -60,7 +60,8 @@ impl BelievedKind {
     }
 
     /// What makes a lane believe in it.
-    const fn reason(self) -> &'static str {
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
         match self {
             BelievedKind::None => "",
             BelievedKind::Rate => "calls were refused though few were in flight",

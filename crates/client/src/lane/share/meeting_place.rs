@@ -1,0 +1,104 @@
+//! Where the processes of one machine meet: a socket and a lock for each lane.
+//!
+//! Who holds the lock is the owner and listens on the socket. The system releases a lock when its process
+//! ends, however it ends; a socket that was left over is replaced by the next owner. The directory belongs
+//! to the user and is closed to all others, so whoever connects is the same user.
+
+use sha2::{Digest, Sha256};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+pub(super) use tokio::net::{UnixListener as LaneListener, UnixStream as LaneStream};
+
+/// The meeting place of one lane.
+#[derive(Clone, Debug)]
+pub(in super::super) struct MeetingPlace {
+    dir: Option<PathBuf>,
+    /// The name of the lane: a hash.
+    name: String,
+}
+
+/// The right to own a lane, until it is dropped.
+pub(super) struct Ownership {
+    /// Holds the lock.
+    _lock: File,
+    paths: [PathBuf; 2],
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        // While the lock is held, so that nobody else's are removed.
+        for path in &self.paths {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl MeetingPlace {
+    /// The place of the lane with this id.
+    pub(in super::super) fn new(dir: Option<PathBuf>, id: &str) -> MeetingPlace {
+        // A path of a socket has about a hundred bytes.
+        let hash = Sha256::digest(id.as_bytes());
+        let name = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        MeetingPlace { dir, name }
+    }
+
+    /// Connects to the owner.
+    pub(super) async fn connect(&self) -> io::Result<LaneStream> {
+        LaneStream::connect(self.path("sock")?).await
+    }
+
+    /// Becomes the owner, if there is none.
+    pub(super) fn try_own(&self) -> io::Result<Option<(LaneListener, Ownership)>> {
+        let (socket, path) = (self.path("sock")?, self.path("lock")?);
+        private_dir(&self.dir()?)?;
+        let lock = crate::durable::private(&path)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(why)) => return Err(why),
+        }
+        // The owner before may have removed the file after it was opened here.
+        let same = fs::metadata(&path).is_ok_and(|at| lock.metadata().is_ok_and(|own| own.ino() == at.ino()));
+        if !same {
+            return Ok(None);
+        }
+        let ownership = Ownership { _lock: lock, paths: [socket.clone(), path] };
+        match fs::remove_file(&socket) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
+        Ok(Some((LaneListener::bind(&socket)?, ownership)))
+    }
+
+    fn path(&self, extension: &str) -> io::Result<PathBuf> {
+        Ok(self.dir()?.join(format!("{}.{extension}", self.name)))
+    }
+
+    fn dir(&self) -> io::Result<PathBuf> {
+        if let Some(dir) = &self.dir {
+            return Ok(dir.clone());
+        }
+        if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+            return Ok(PathBuf::from(dir).join("tidegate"));
+        }
+        // The other end of a pair of our own is ourselves.
+        let user = LaneStream::pair()?.0.peer_cred()?.uid();
+        Ok(std::env::temp_dir().join(format!("tidegate-{user}")))
+    }
+}
+
+/// Creates a directory that only this user can enter, or checks that it is one.
+fn private_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir)?;
+    if !found.is_dir() || found.mode() & 0o077 != 0 {
+        let why = format!("{} must be a directory that only its user can enter (mode 0700)", dir.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
+}

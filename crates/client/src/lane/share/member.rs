@@ -1,0 +1,170 @@
+//! A member's side: permits come from the owner.
+
+use super::meeting_place::LaneStream;
+use super::wire::{HELLO, LaneKnowledge, ToMember, ToOwner, push, write};
+use super::{ALIVE_EVERY, HELLO_MAX, SILENT_MAX, ShareMode, start as join};
+use crate::lane::{LaneHandle, LaneInner};
+use std::io;
+use std::sync::{Arc, Weak};
+use tidegate_core::Mono;
+use tidegate_core::limit::LimitBelief;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, BufReader, Lines};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, timeout};
+use tracing::info;
+
+/// A member's part in a lane.
+pub(in super::super) struct Membership {
+    owner: UnboundedSender<ToOwner>,
+    /// Permits that wait for a call.
+    stock: Vec<u64>,
+    /// Permits that were asked for and have not come.
+    wanted: usize,
+    /// What the owner's lane knows.
+    pub(in super::super) knowledge: LaneKnowledge,
+}
+
+impl Membership {
+    /// Asks for permits, so that `waiting` calls have one each.
+    pub(in super::super) fn want(&mut self, waiting: usize) {
+        let more = waiting.saturating_sub(self.wanted + self.stock.len());
+        if let Some(calls) = u32::try_from(more).ok().filter(|calls| *calls > 0) {
+            self.wanted += more;
+            self.say(ToOwner::Want(calls));
+        }
+    }
+
+    pub(in super::super) fn has_permit(&self) -> bool {
+        !self.stock.is_empty()
+    }
+
+    /// Takes a permit for a call that goes now.
+    pub(in super::super) fn take(&mut self) -> Option<u64> {
+        self.stock.pop()
+    }
+
+    /// Gives up the permits that wait for a call.
+    pub(in super::super) fn release_stock(&mut self) {
+        for grant in std::mem::take(&mut self.stock) {
+            self.say(ToOwner::Release(grant));
+        }
+    }
+
+    /// Tells the owner. A message to an owner that is gone is lost, and its permit with it.
+    pub(in super::super) fn say(&self, message: ToOwner) {
+        let _ = self.owner.send(message);
+    }
+
+    pub(in super::super) fn belief(&self, now: Mono) -> LimitBelief {
+        self.knowledge.belief(now)
+    }
+
+    /// The learned pace in calls per second.
+    pub(in super::super) fn rate(&self) -> Option<f64> {
+        self.knowledge.rate
+    }
+
+    /// Calls that may be in flight, those of all processes.
+    pub(in super::super) fn cap(&self) -> u32 {
+        self.knowledge.cap
+    }
+}
+
+/// Becomes a member; `None` if the owner ends just now.
+pub(super) async fn start(lane: &LaneHandle, stream: LaneStream) -> io::Result<Option<Membership>> {
+    let (read, write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    let hello = timeout(HELLO_MAX, lines.next_line()).await.map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer")
+    })?;
+    match hello {
+        Ok(Some(hello)) if hello == HELLO => {}
+        Ok(Some(_)) => return Err(io::Error::other("the process that owns the lane is of another version")),
+        Ok(None) | Err(_) => return Ok(None),
+    }
+    let (owner, messages) = unbounded_channel();
+    let lane = Arc::downgrade(&lane.0);
+    tokio::spawn(async move {
+        talk(&lane, lines, write, messages).await;
+        if let Some(lane) = lane.upgrade().map(LaneHandle) {
+            owner_gone(lane);
+        }
+    });
+    Ok(Some(Membership { owner, stock: Vec::new(), wanted: 0, knowledge: LaneKnowledge::default() }))
+}
+
+/// Talks to the owner until one side is gone or the owner is silent.
+async fn talk(
+    lane: &Weak<LaneInner>,
+    mut lines: Lines<impl AsyncBufRead + Unpin>,
+    mut to: impl AsyncWrite + Unpin,
+    mut messages: UnboundedReceiver<ToOwner>,
+) {
+    let (mut out, mut heard) = (Vec::new(), Instant::now());
+    let mut tick = tokio::time::interval(ALIVE_EVERY);
+    loop {
+        if !write(&mut to, &mut out).await {
+            return;
+        }
+        tokio::select! {
+            line = lines.next_line() => {
+                let (Ok(Some(line)), Some(lane)) = (line, lane.upgrade().map(LaneHandle)) else { return };
+                heard = Instant::now();
+                let Ok(message) = serde_json::from_str(&line) else { return };
+                hear(&lane, message);
+            }
+            message = messages.recv() => {
+                let Some(message) = message else { return };
+                push(&mut out, &message);
+                while let Ok(message) = messages.try_recv() {
+                    push(&mut out, &message);
+                }
+            }
+            _ = tick.tick() => {
+                if heard.elapsed() > SILENT_MAX {
+                    return;
+                }
+                push(&mut out, &ToOwner::Alive);
+            }
+        }
+    }
+}
+
+fn hear(lane: &LaneHandle, message: ToMember) {
+    let mut state = lane.lock();
+    let now = lane.0.clock.now();
+    let state = &mut *state;
+    let ShareMode::Member(membership) = &mut state.mode else { return };
+    match message {
+        ToMember::Grant(grant) => {
+            membership.stock.push(grant);
+            membership.wanted = membership.wanted.saturating_sub(1);
+        }
+        ToMember::Deny(calls) => membership.wanted = membership.wanted.saturating_sub(calls as usize),
+        ToMember::Know(knowledge) => {
+            state.core.restore(&knowledge.promises(), now);
+            state.core.follow(knowledge.findings());
+            membership.knowledge = *knowledge;
+        }
+        ToMember::Alive => return,
+    }
+    lane.pump(state, now.mono);
+}
+
+/// The owner is gone: somebody else becomes it, perhaps this process.
+fn owner_gone(lane: LaneHandle) {
+    let last = {
+        let mut state = lane.lock();
+        let now = lane.0.clock.mono();
+        let ShareMode::Member(membership) = std::mem::replace(&mut state.mode, ShareMode::Joining) else {
+            return;
+        };
+        membership.belief(now)
+    };
+    info!(
+        target: "tidegate::lane",
+        host = lane.0.key.host(),
+        "the process that owned the lane is gone; another takes over: {last}"
+    );
+    join(lane, Some(last));
+}

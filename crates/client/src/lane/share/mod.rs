@@ -1,0 +1,165 @@
+//! One lane for all processes of a machine.
+//!
+//! A server counts the calls of a machine or of a key, not those of a process. So processes of one user
+//! that call the same host with the same credential share one lane. The first of them, the owner, runs
+//! the lane of the core as if it were alone. The others are members: they ask it for a permit before each
+//! call and report what came of it. A member keeps its own breaker, budget and promises, and tells its
+//! own records what to do.
+//!
+//! They meet at a Unix socket that the owner listens on (`meeting_place`). There is no server to set up. When the
+//! owner ends, one of the members takes over, a little below the last known rate; when an owner hangs, its
+//! members go on alone and say so. A member that is silent for [`SILENT_MAX`] loses its permits, so a
+//! process that was stopped does not hold the others up.
+//!
+//! | mode | who decides when a call may go |
+//! |---|---|
+//! | `Alone` | its own lane; nobody else is asked |
+//! | `Joining` | nobody yet: calls wait until the owner is known |
+//! | `Owner` | its own lane, for its members too |
+//! | `Member` | the owner's lane |
+
+#[cfg_attr(not(unix), path = "no_meeting_place.rs")]
+mod meeting_place;
+mod member;
+mod owner;
+mod wire;
+
+pub(super) use meeting_place::MeetingPlace;
+pub(super) use member::Membership;
+pub(super) use wire::{HintRecord, ToOwner, VerdictRecord};
+
+use super::LaneHandle;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+use tidegate_core::lane::Lane;
+use tidegate_core::limit::LimitBelief;
+use tokio::task::AbortHandle;
+use tracing::{debug, warn};
+
+/// A connection without a message for so long is given up.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+/// The interval at which both sides say that they are alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// How long a new member waits for the owner's first word.
+const HELLO_MAX: Duration = Duration::from_secs(2);
+/// The pause before a process looks for the owner once more.
+const JOIN_PAUSE: Duration = Duration::from_millis(5);
+/// How often it looks before it goes on alone.
+const JOIN_ATTEMPTS: u32 = 200;
+
+/// Who shares a lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LaneScope {
+    /// All calls of one process.
+    #[default]
+    Process,
+    /// All processes of one user on one machine. They meet in this directory, or where the system keeps
+    /// such things.
+    Machine(Option<PathBuf>),
+}
+
+/// What a process is to its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneRole {
+    /// It does not share the lane, or does not know yet with whom.
+    Alone,
+    /// It runs the lane for itself and so many others.
+    Owner {
+        /// The number of members.
+        members: u32,
+    },
+    /// It asks the owner.
+    Member,
+}
+
+/// How a lane is shared now.
+pub(super) enum ShareMode {
+    /// It is not.
+    Alone,
+    /// Not known yet; started by the first call.
+    Unjoined,
+    /// The owner is being looked for.
+    Joining,
+    /// This process is the owner.
+    Owner(OwnerTask),
+    /// Another process is the owner.
+    Member(Membership),
+}
+
+/// The task that serves members. It ends with the lane.
+pub(super) struct OwnerTask {
+    task: AbortHandle,
+    pub(super) members: u32,
+}
+
+impl Drop for OwnerTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Looks for the owner of a lane, then lets its calls go. `last` is what the owner before believed of the
+/// limit.
+pub(super) fn start(lane: LaneHandle, last: Option<LimitBelief>) {
+    // Boxed, because a member whose owner ends joins once more.
+    let joined: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(join(lane, last));
+    drop(tokio::spawn(joined));
+}
+
+async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
+    let Some(place) = lane.0.place.clone() else { return };
+    let mode = match find(&place, &lane).await {
+        Ok(mode) => mode,
+        Err(why) => {
+            warn!(
+                target: "tidegate::lane",
+                host = lane.0.key.host(),
+                "this process does not share its limit with others on this machine: {why}"
+            );
+            ShareMode::Alone
+        }
+    };
+    let mut state = lane.lock();
+    let now = lane.0.clock.now();
+    let mut config = lane.0.config;
+    let follows = matches!(mode, ShareMode::Member(_));
+    config.limit.learn &= !follows;
+    if follows || last.is_some() {
+        let promises = state.core.state(now);
+        state.core = Lane::new(&config);
+        state.core.restore(&promises, now);
+        state.generation = state.generation.wrapping_add(1);
+    }
+    if let Some(belief) = last.filter(|_| !follows) {
+        state.core.succeed(&belief, now.mono);
+    }
+    let role = match &mode {
+        ShareMode::Member(_) => "member",
+        ShareMode::Owner(_) => "owner",
+        _ => "alone",
+    };
+    debug!(target: "tidegate::lane", host = lane.0.key.host(), role, "the lane is shared on this machine");
+    state.mode = mode;
+    lane.pump(&mut state, now.mono);
+}
+
+/// Becomes a member or the owner.
+async fn find(place: &MeetingPlace, lane: &LaneHandle) -> io::Result<ShareMode> {
+    for _ in 0..JOIN_ATTEMPTS {
+        if let Ok(stream) = place.connect().await {
+            // Whoever has the socket may be about to end: then it is looked for anew.
+            if let Some(membership) = member::start(lane, stream).await? {
+                return Ok(ShareMode::Member(membership));
+            }
+        } else if let Some((listener, ownership)) = place.try_own()? {
+            return Ok(ShareMode::Owner(owner::start(lane, listener, ownership)));
+        }
+        tokio::time::sleep(JOIN_PAUSE).await;
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer"))
+}
+
+#[cfg(all(test, unix))]
+mod tests;

@@ -1,0 +1,138 @@
+//! The owner's side: it serves permits of its lane to members.
+//!
+//! A member's wants wait in the queue of the lane like calls of its own, first come, first served. So all
+//! get their share, and a member that waits for more calls gets more.
+
+use super::meeting_place::{LaneListener, LaneStream, Ownership};
+use super::wire::{HELLO, LaneKnowledge, ToMember, ToOwner, push, write};
+use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode};
+use crate::lane::states::LaneStateRecord;
+use crate::lane::{LaneHandle, LaneInner, LanePermit, Refused};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::debug;
+
+/// The longest time in which a member is not told what the lane has learned.
+const KNOW_EVERY: Duration = Duration::from_millis(100);
+/// Permits that one member may want at once.
+const WANTED_MAX: usize = 4096;
+
+/// Starts to serve members.
+pub(super) fn start(lane: &LaneHandle, listener: LaneListener, ownership: Ownership) -> OwnerTask {
+    let lane = Arc::downgrade(&lane.0);
+    let task = tokio::spawn(async move {
+        let _ownership = ownership;
+        // A failed accept, as when all file descriptors are used, is not the end.
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(serve(lane.clone(), stream))),
+                Err(_) => tokio::time::sleep(ALIVE_EVERY).await,
+            }
+        }
+    });
+    OwnerTask { task: task.abort_handle(), members: 0 }
+}
+
+async fn serve(lane: Weak<LaneInner>, stream: LaneStream) {
+    count(&lane, 1);
+    serve_member(&lane, stream).await;
+    count(&lane, -1);
+}
+
+/// Counts members.
+fn count(lane: &Weak<LaneInner>, change: i32) {
+    let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+    let mut state = lane.lock();
+    if let ShareMode::Owner(owner) = &mut state.mode {
+        owner.members = owner.members.saturating_add_signed(change);
+        debug!(target: "tidegate::lane", host = lane.0.key.host(), members = owner.members, "members changed");
+    }
+}
+
+/// Serves one member until it is gone or silent. Its permits are released then.
+async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
+    let (read, mut to) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    let mut out = format!("{HELLO}\n").into_bytes();
+    let (mut wanted, mut granted, mut next) = (FuturesUnordered::new(), HashMap::new(), 0_u64);
+    let (mut heard, mut said) = (Instant::now(), Instant::now());
+    let mut known = LaneKnowledge::default();
+    let mut tick = tokio::time::interval(KNOW_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if !write(&mut to, &mut out).await {
+            return;
+        }
+        tokio::select! {
+            line = lines.next_line() => {
+                let (Ok(Some(line)), Some(lane)) = (line, lane.upgrade().map(LaneHandle)) else { return };
+                heard = Instant::now();
+                let Ok(message) = serde_json::from_str(&line) else { return };
+                match message {
+                    ToOwner::Want(calls) => {
+                        let room = WANTED_MAX.saturating_sub(wanted.len());
+                        for _ in 0..(calls as usize).min(room) {
+                            let lane = lane.clone();
+                            wanted.push(async move { lane.acquire_for_member().await });
+                        }
+                    }
+                    ToOwner::Settle { grant, verdict, hints } => {
+                        if let Some(permit) = granted.remove(&grant) {
+                            let permit: LanePermit = permit;
+                            let verdict = verdict.verdict(lane.0.clock.mono());
+                            permit.settle(&verdict, &hints.hints(), |_, _| ());
+                        }
+                    }
+                    // Dropping it releases it.
+                    ToOwner::Release(grant) => drop(granted.remove(&grant)),
+                    ToOwner::Alive => {}
+                }
+            }
+            Some(turn) = wanted.next(), if !wanted.is_empty() => match turn {
+                Ok(permit) => {
+                    next += 1;
+                    granted.insert(next, permit);
+                    push(&mut out, &ToMember::Grant(next));
+                }
+                Err(Refused::Closed) => return,
+                Err(_) => push(&mut out, &ToMember::Deny(1)),
+            },
+            _ = tick.tick() => {
+                if heard.elapsed() > SILENT_MAX {
+                    return;
+                }
+            }
+        }
+        if lane.upgrade().is_none_or(|lane| LaneHandle(lane).lock().closed) {
+            return;
+        }
+        // What the lane knows goes first, so that the member acts by it.
+        let Some(knows) = lane.upgrade().map(LaneHandle).map(|lane| knowledge(&lane)) else { return };
+        if knows != known {
+            known = knows;
+            let mut first = Vec::new();
+            push(&mut first, &ToMember::Know(Box::new(known.clone())));
+            first.append(&mut out);
+            out = first;
+        }
+        if !out.is_empty() {
+            said = Instant::now();
+        } else if said.elapsed() > ALIVE_EVERY {
+            said = Instant::now();
+            push(&mut out, &ToMember::Alive);
+        }
+    }
+}
+
+fn knowledge(lane: &LaneHandle) -> LaneKnowledge {
+    let state = lane.lock();
+    let now = lane.0.clock.now();
+    let promises = LaneStateRecord::of("", &state.core.state(now));
+    let limiter = state.core.limiter();
+    LaneKnowledge::of(promises, state.core.findings(now.mono), &limiter.belief(), limiter.cap())
+}
