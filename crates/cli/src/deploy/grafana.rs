@@ -338,6 +338,17 @@ fn rows() -> Vec<Row> {
                     &m::LANE_IN_FLIGHT,
                 ),
                 panel(
+                    "Shared by processes",
+                    Lines,
+                    "short",
+                    8,
+                    vec![
+                        (now(&m::LANE_ROLE), "{{role}}, {{host}}"),
+                        (now(&m::LANE_OWNER_CHANGES), "owner changes, {{host}}"),
+                    ],
+                    &m::LANE_ROLE,
+                ),
+                panel(
                     "Waits requested by the server",
                     Lines,
                     "s",

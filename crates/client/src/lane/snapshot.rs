@@ -27,6 +27,8 @@ pub struct Counts {
     pub malformed: u64,
     /// How often the lane changed its mind about the kind of limit.
     pub belief_changes: u64,
+    /// How often the owner of the lane was replaced.
+    pub owner_changes: u64,
     /// Answers per HTTP status; 0 counts the calls that got none.
     pub statuses: Vec<(u16, u64)>,
 }

@@ -15,7 +15,7 @@ use super::wire::StoreTransport;
 use super::{Backend, CallContext, ObjectStoreClient, ObjectStoreInner};
 use crate::http::address::Addresses;
 use crate::http::{Allow, Client, ClientConfig};
-use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
+use crate::lane::{Clock, LaneKey, LaneScope, LaneStates, Lanes};
 use crate::profile::{Profile, Profiles};
 use crate::secret::{Secret, SecretError, SecretRef};
 use object_store::aws::{AmazonS3Builder, Checksum, S3CopyIfNotExists};
@@ -213,7 +213,9 @@ impl ObjectStoreClient {
         let lanes = match &caller {
             Some(caller) => caller.lanes(&lane),
             None => match &settings.lane_state {
-                Some(dir) => Lanes::new(&lane, clock).keeping(LaneStates::open(dir, clock)),
+                Some(dir) => Lanes::new(&lane, clock)
+                    .keeping(LaneStates::open(dir, clock))
+                    .sharing(LaneScope::Machine(None)),
                 None => Lanes::new(&lane, clock),
             },
         };

@@ -86,6 +86,8 @@ metrics! {
     LANE_BURST = Gauge "tidegate_lane_burst" ["host"] "{call}" "Calls that the server is believed to take at once after a pause; 0 if unknown.";
     LANE_WINDOW = Gauge "tidegate_lane_window_seconds" ["host"] "s" "Length of the window of the limit; 0 if it is unknown or there is none.";
     LANE_LIMIT_CHANGES = Counter "tidegate_lane_limit_changes_total" ["host"] "{change}" "How often lanes changed their mind about the kind of limit.";
+    LANE_ROLE = Gauge "tidegate_lane_role" ["host", "role"] "{lane}" "Lanes that this process has alone, owns, or is a member of.";
+    LANE_OWNER_CHANGES = Counter "tidegate_lane_owner_changes_total" ["host"] "{change}" "How often the owner of a shared lane was replaced.";
     LANE_WAITING = Gauge "tidegate_lane_waiting" ["host"] "{call}" "Calls that wait for the lane.";
     LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Time until the server accepts the next call.";
     BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the current state of the breaker.";

@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::metric as m;
 use super::sample::Sample;
-use crate::lane::{LaneKey, Lanes, Snapshot};
+use crate::lane::{LaneKey, LaneRole, Lanes, Snapshot};
 use std::sync::Arc;
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::call::CallPolicy;
@@ -65,6 +65,10 @@ pub struct HostState {
     pub beliefs: Vec<LimitBelief>,
     /// How often its lanes changed their mind about the kind of limit.
     pub belief_changes: u64,
+    /// The names of what this process is to its lanes, each once.
+    pub roles: Vec<&'static str>,
+    /// How often the owner of one of its lanes was replaced.
+    pub owner_changes: u64,
 }
 
 /// The label values of the breaker states.
@@ -97,6 +101,8 @@ impl HostState {
         self.breaker_changes += lane.breaker_changes;
         self.beliefs.push(lane.belief);
         self.belief_changes += lane.counts.belief_changes;
+        self.roles.push(lane.role.as_str());
+        self.owner_changes += lane.counts.owner_changes;
     }
 }
 
@@ -171,12 +177,17 @@ pub fn samples(services: &[ServiceMetrics], out: &mut Vec<Sample>) {
         say(&m::LANE_BURST, most(|belief| belief.burst.unwrap_or(0.0)));
         say(&m::LANE_WINDOW, most(|belief| belief.window.map_or(0.0, |window| window.as_secs_f64())));
         say(&m::LANE_LIMIT_CHANGES, state.belief_changes as f64);
+        say(&m::LANE_OWNER_CHANGES, state.owner_changes as f64);
         say(&m::LANE_WAITING, state.waiting as f64);
         say(&m::LANE_WAIT, state.wait);
         say(&m::BREAKER_CHANGES, f64::from(state.breaker_changes));
         for kind in BelievedKind::ALL {
             let lanes = state.beliefs.iter().filter(|belief| belief.kind == kind).count();
             out.push(Sample::of(&m::LANE_LIMIT, &[host, kind.as_str()], lanes as f64));
+        }
+        for role in LaneRole::NAMES {
+            let lanes = state.roles.iter().filter(|own| **own == role).count();
+            out.push(Sample::of(&m::LANE_ROLE, &[host, role], lanes as f64));
         }
         for (at, word) in BREAKER.iter().enumerate() {
             let on = f64::from(u8::from(at == usize::from(state.breaker)));

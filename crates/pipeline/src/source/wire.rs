@@ -12,7 +12,7 @@ use crate::http::{
     Answered, Client, ClientConfig, Credential, Exchange, ParsedResponse, Request, Response, ServiceDialect,
     Trace,
 };
-use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
+use crate::lane::{Clock, LaneHandle, LaneScope, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::{NamedSecret, Redactor};
 use crate::telemetry::ServiceMetrics;
@@ -116,7 +116,9 @@ impl Wire {
             None => {
                 let lanes = Lanes::new(&config.lane, clock);
                 match &config.lane_state {
-                    Some(dir) => lanes.keeping(LaneStates::open(dir, clock)),
+                    Some(dir) => {
+                        lanes.keeping(LaneStates::open(dir, clock)).sharing(LaneScope::Machine(None))
+                    }
                     None => lanes,
                 }
             }

@@ -28,10 +28,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::audit::{self, AuditEvent};
 use crate::call::{CallOutcome, SettingsOf};
 use crate::error::SetupError;
-use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
+use crate::lane::{Clock, LaneKey, LaneScope, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
-use crate::manifest::{Manifest, Policy};
+use crate::manifest::{Manifest, Policy, RateScope};
 use crate::run::source::Told;
 use crate::telemetry::{ServiceMetrics, Telemetry};
 
@@ -78,7 +78,11 @@ impl Traffic {
         let held = uses(manifest, &policy);
         let bound = LimitConfig { rate_max, burst: None, in_flight_max: u32::MAX, learn: false };
         policy.lane.limit = policy.lane.limit.and(bound);
-        let lanes = Lanes::new(&policy.lane, Clock::system());
+        let scope = match manifest.pipeline.rate_limit.scope {
+            RateScope::Machine => LaneScope::Machine(None),
+            RateScope::Process => LaneScope::Process,
+        };
+        let lanes = Lanes::new(&policy.lane, Clock::system()).sharing(scope);
         for mut one in held {
             one.lane.limit = one.lane.limit.and(bound);
             lanes.fix(one.key, &one.lane);

@@ -2,13 +2,16 @@
 //!
 //! Who holds the lock is the owner and listens on the socket. The system releases a lock when its process
 //! ends, however it ends; a socket that was left over is replaced by the next owner. The directory belongs
-//! to the user and is closed to all others, so whoever connects is the same user.
+//! to the user and is closed to all others, so whoever connects is the same user. A system without Unix
+//! sockets has no such place: each process has its own lanes there.
 
 use sha2::{Digest, Sha256};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+#[cfg(not(unix))]
+pub(super) use tokio::net::{TcpListener as LaneListener, TcpStream as LaneStream};
+#[cfg(unix)]
 pub(super) use tokio::net::{UnixListener as LaneListener, UnixStream as LaneStream};
 
 /// The meeting place of one lane.
@@ -43,7 +46,22 @@ impl MeetingPlace {
         let name = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         MeetingPlace { dir, name }
     }
+}
 
+#[cfg(not(unix))]
+impl MeetingPlace {
+    pub(super) async fn connect(&self) -> io::Result<LaneStream> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn try_own(&self) -> io::Result<Option<(LaneListener, Ownership)>> {
+        let why = format!("this system has no Unix sockets to meet at ({:?}, {})", self.dir, self.name);
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+}
+
+#[cfg(unix)]
+impl MeetingPlace {
     /// Connects to the owner.
     pub(super) async fn connect(&self) -> io::Result<LaneStream> {
         LaneStream::connect(self.path("sock")?).await
@@ -51,13 +69,14 @@ impl MeetingPlace {
 
     /// Becomes the owner, if there is none.
     pub(super) fn try_own(&self) -> io::Result<Option<(LaneListener, Ownership)>> {
+        use std::os::unix::fs::MetadataExt;
         let (socket, path) = (self.path("sock")?, self.path("lock")?);
         private_dir(&self.dir()?)?;
         let lock = crate::durable::private(&path)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(why)) => return Err(why),
+            Err(fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(fs::TryLockError::Error(why)) => return Err(why),
         }
         // The owner before may have removed the file after it was opened here.
         let same = fs::metadata(&path).is_ok_and(|at| lock.metadata().is_ok_and(|own| own.ino() == at.ino()));
@@ -80,7 +99,9 @@ impl MeetingPlace {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
-        if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+        if let Some(dir) =
+            std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| std::path::Path::new(dir).is_absolute())
+        {
             return Ok(PathBuf::from(dir).join("tidegate"));
         }
         // The other end of a pair of our own is ourselves.
@@ -89,9 +110,11 @@ impl MeetingPlace {
     }
 }
 
+#[cfg(unix)]
 /// Creates a directory that only this user can enter, or checks that it is one.
-fn private_dir(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+fn private_dir(dir: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
         _ => {}
     }

@@ -18,7 +18,6 @@
 //! | `Owner` | its own lane, for its members too |
 //! | `Member` | the owner's lane |
 
-#[cfg_attr(not(unix), path = "no_meeting_place.rs")]
 mod meeting_place;
 mod member;
 mod owner;
@@ -72,6 +71,21 @@ pub enum LaneRole {
     },
     /// It asks the owner.
     Member,
+}
+
+impl LaneRole {
+    /// The names of all roles.
+    pub const NAMES: [&str; 3] = ["alone", "owner", "member"];
+
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LaneRole::Alone => "alone",
+            LaneRole::Owner { .. } => "owner",
+            LaneRole::Member => "member",
+        }
+    }
 }
 
 /// How a lane is shared now.
@@ -132,16 +146,13 @@ async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
         state.core.restore(&promises, now);
         state.generation = state.generation.wrapping_add(1);
     }
+    state.counts.owner_changes += u64::from(last.is_some());
     if let Some(belief) = last.filter(|_| !follows) {
         state.core.succeed(&belief, now.mono);
     }
-    let role = match &mode {
-        ShareMode::Member(_) => "member",
-        ShareMode::Owner(_) => "owner",
-        _ => "alone",
-    };
-    debug!(target: "tidegate::lane", host = lane.0.key.host(), role, "the lane is shared on this machine");
     state.mode = mode;
+    let role = state.role().as_str();
+    debug!(target: "tidegate::lane", host = lane.0.key.host(), role, "the lane is shared on this machine");
     lane.pump(&mut state, now.mono);
 }
 

@@ -39,7 +39,7 @@ pub use audit::AuditSpec;
 pub use circuit_breaker::CircuitBreaker;
 pub use dead_letters::{DeadLetters, Remedy, RemedyRule};
 pub use gate::{Check, Gate, Per, Severity};
-pub use rate_limit::RateLimit;
+pub use rate_limit::{RateLimit, RateScope};
 pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
 pub use scalar::YamlScalar;

@@ -33,10 +33,33 @@ pub struct RateLimit {
     ///
     /// Touch it when the rate is known exactly and must not move.
     pub learn: bool,
+
+    /// Who shares the rate of a host and credential: all processes of this user on this machine, or
+    /// each process for itself.
+    ///
+    /// Touch it when processes that call one host with one key must not wait for each other.
+    pub scope: RateScope,
+}
+
+/// Who shares a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RateScope {
+    /// All processes of one user on one machine.
+    #[default]
+    Machine,
+    /// Each process for itself.
+    Process,
 }
 
 impl Default for RateLimit {
     fn default() -> RateLimit {
-        RateLimit { requests_per_second: None, burst: 1, max_in_flight: 64, learn: true }
+        RateLimit {
+            requests_per_second: None,
+            burst: 1,
+            max_in_flight: 64,
+            learn: true,
+            scope: RateScope::default(),
+        }
     }
 }
