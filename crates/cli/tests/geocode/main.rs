@@ -11,6 +11,7 @@ mod faults;
 mod lane_state;
 mod options;
 mod outputs;
+mod processes;
 mod profiles;
 #[path = "../common/provider.rs"]
 mod provider;

@@ -162,7 +162,7 @@ fn owner_gone(lane: LaneHandle) {
         membership.belief(now)
     };
     info!(
-        target: "tidegate::lane",
+        target: "tidegate::share",
         host = lane.0.key.host(),
         "the process that owned the lane is gone; another takes over: {last}"
     );

@@ -128,7 +128,7 @@ async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
         Ok(mode) => mode,
         Err(why) => {
             warn!(
-                target: "tidegate::lane",
+                target: "tidegate::share",
                 host = lane.0.key.host(),
                 "this process does not share its limit with others on this machine: {why}"
             );
@@ -152,7 +152,7 @@ async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
     }
     state.mode = mode;
     let role = state.role().as_str();
-    debug!(target: "tidegate::lane", host = lane.0.key.host(), role, "the lane is shared on this machine");
+    debug!(target: "tidegate::share", host = lane.0.key.host(), role, "the lane is shared on this machine");
     lane.pump(&mut state, now.mono);
 }
 

@@ -50,7 +50,7 @@ fn count(lane: &Weak<LaneInner>, change: i32) {
     let mut state = lane.lock();
     if let ShareMode::Owner(owner) = &mut state.mode {
         owner.members = owner.members.saturating_add_signed(change);
-        debug!(target: "tidegate::lane", host = lane.0.key.host(), members = owner.members, "members changed");
+        debug!(target: "tidegate::share", host = lane.0.key.host(), members = owner.members, "members changed");
     }
 }
 
