@@ -44,7 +44,7 @@ impl Log {
     pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, CommandFailure> {
         match self {
             Log::Run { book, .. } => book.read(filter).map_err(failure),
-            Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_read(filter)?),
         }
     }
 
@@ -58,7 +58,7 @@ impl Log {
                 keys.extend(own.clone());
                 TrustAnchors { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
             }
-            Log::Letters { store, .. } => store.audit_trust().map_err(failure)?,
+            Log::Letters { store, .. } => store.audit_trust()?,
         };
         if let Some(path) = &args.public_key {
             trust.keys = keys(path)?;
@@ -72,7 +72,7 @@ impl Log {
         }
         match self {
             Log::Run { book, .. } => book.verify(&trust).map_err(failure),
-            Log::Letters { store, .. } => store.audit_check(&trust).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_check(&trust)?),
         }
     }
 }

@@ -74,13 +74,25 @@ pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
     Ok(writer)
 }
 
+/// The error of a log in a letter store. What the store said is passed on: a server that is down is
+/// not a damaged log.
+pub(super) fn failed(error: AuditError) -> LetterError {
+    match error {
+        AuditError::Database(source) => match source.downcast::<LetterError>() {
+            Ok(known) => *known,
+            Err(other) => broken(other),
+        },
+        other => broken(other),
+    }
+}
+
 /// Appends entries inside the caller's transaction.
 pub(super) fn append(
     db: &mut dyn Db,
     writer: &AuditWriter,
     acts: impl IntoIterator<Item = AuditEvent>,
 ) -> Result<()> {
-    audit::append(db, writer, acts).map_err(broken)
+    audit::append(db, writer, acts).map_err(failed)
 }
 
 impl LetterStore {
@@ -106,7 +118,7 @@ impl LetterStore {
     /// # Errors
     /// When the store cannot be read.
     pub fn audit_read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
-        audit::read(self.db.as_mut(), filter).map_err(broken)
+        audit::read(self.db.as_mut(), filter).map_err(failed)
     }
 
     /// The public keys and copied checkpoints beside the store, to verify its audit with.
@@ -139,7 +151,7 @@ impl LetterStore {
             SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
         };
         self.db.exec(begin, &[])?;
-        let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(broken);
+        let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(failed);
         self.db.rollback();
         done
     }
@@ -172,7 +184,7 @@ impl LetterStore {
 
     /// Writes a checkpoint over the entries since the previous one.
     fn audit_close(&mut self) -> Result<()> {
-        self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(broken))
+        self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(failed))
     }
 }
 

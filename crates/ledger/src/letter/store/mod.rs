@@ -258,7 +258,7 @@ impl LetterStore {
         match work(self.db.as_mut(), &self.writer) {
             Ok(done) => {
                 self.db.commit()?;
-                self.writer.copy(self.db.as_mut()).map_err(broken)?;
+                self.writer.copy(self.db.as_mut()).map_err(audit::failed)?;
                 Ok(done)
             }
             Err(why) => {
