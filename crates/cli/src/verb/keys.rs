@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_client::durable;
 use tidegate_core::quote::shell;
 use tidegate_ledger::audit::Signer;
 use tidegate_ledger::letter::seal::{Keyring, Recipient, RewrappedKey, SecretKey};
@@ -111,11 +112,7 @@ fn read(path: &Path) -> Result<Vec<SecretKey>, LetterError> {
 /// Appends a key to the file durably: it must not be lost once something is sealed to it.
 fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
     let at = |e: io::Error| LetterError::Refused(format!("{}: {e}", path.display()));
-    let mut options = std::fs::OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(at)?;
+    let mut file = durable::append(path).map_err(at)?;
     writeln!(file, "{}", *key.to_text()).map_err(at)?;
     file.sync_all().map_err(at)
 }

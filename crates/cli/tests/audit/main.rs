@@ -4,7 +4,9 @@
 #[allow(dead_code, reason = "another test binary uses the rest")]
 #[path = "../pipeline/bench.rs"]
 mod bench;
+mod copies;
 mod doctor;
+mod modes;
 mod plan;
 #[path = "../common/provider.rs"]
 mod provider;

@@ -33,7 +33,7 @@ mod verify;
 
 pub use attempt::attempt;
 pub use book::AuditLog;
-pub use copy::Copies;
+pub use copy::{Copies, CopyContents, RepairedCopy};
 pub use error::AuditError;
 pub use log::{AuditWriter, user};
 pub(crate) use log::{append, close};

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::AuditError;
+use tidegate_client::durable;
 use tidegate_core::hex::{hex, unhex};
 
 /// The file of the secret key in a state directory.
@@ -105,7 +106,7 @@ impl Signer {
         let path = dir.join(KEY_FILE);
         let at = |e: std::io::Error| AuditError::file(&path, e);
         if !path.exists() {
-            fs::create_dir_all(dir).map_err(at)?;
+            durable::make_dir(dir).map_err(at)?;
             Signer::generate()?.keep(&path)?;
         }
         let text = Zeroizing::new(fs::read_to_string(&path).map_err(at)?);
@@ -126,7 +127,7 @@ impl Signer {
         writeln!(file, "{}", *self.to_text()).map_err(at)?;
         file.as_file().sync_all().map_err(at)?;
         match file.persist_noclobber(path) {
-            Ok(_) => Ok(()),
+            Ok(_) => durable::sync_parent(path).map_err(at),
             // Another process created it first.
             Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(at(e.error)),
@@ -201,8 +202,8 @@ impl PublicKey {
         if fs::read_to_string(path).is_ok_and(|known| known.lines().any(|line| line == text)) {
             return Ok(());
         }
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).map_err(at)?;
-        file.write_all(format!("{text}\n").as_bytes()).map_err(at)
+        let mut file = durable::append(path).map_err(at)?;
+        file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(at)
     }
 
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_ledger::audit::{
-    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
-    VerifiedLog,
+    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, RepairedCopy, Signer, TamperFinding,
+    TrustAnchors, VerifiedLog,
 };
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, StateDir};
 
-use super::{CommandFailure, Verify, failure, usage};
+use super::{CommandFailure, Trust, failure, usage};
 use crate::verb::plan;
 
 /// Selects an audit log.
@@ -48,32 +48,71 @@ impl Log {
         }
     }
 
-    pub(super) fn verify(
-        &mut self,
-        args: &Verify,
-    ) -> Result<Result<VerifiedLog, TamperFinding>, CommandFailure> {
+    /// The file of copied checkpoints: the one that was named, or the log's own.
+    pub(super) fn copies(&self, named: Option<&Path>) -> Result<Option<Copies>, CommandFailure> {
+        if let Some(path) = named {
+            if !path.exists() {
+                return Err(usage(format!("no checkpoint copies at {}", path.display())));
+            }
+            let log = if let Log::Run { name, .. } = self { name.as_str() } else { "letters" };
+            return Ok(Some(Copies::new(path, log)));
+        }
+        Ok(match self {
+            Log::Run { name, copies, .. } => Some(Copies::new(copies, name)),
+            Log::Letters { store, .. } => store.audit_copies(),
+        })
+    }
+
+    pub(super) fn verify(&mut self, args: &Trust) -> Result<Verification, CommandFailure> {
         let mut trust = match self {
-            Log::Run { name, public, own, copies, .. } => {
+            Log::Run { public, own, .. } => {
                 let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
                 keys.extend(own.clone());
-                TrustAnchors { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
+                TrustAnchors { keys, copies: Vec::new() }
             }
             Log::Letters { store, .. } => store.audit_trust()?,
         };
         if let Some(path) = &args.public_key {
             trust.keys = keys(path)?;
         }
-        if let Some(path) = &args.copies {
-            if !path.exists() {
-                return Err(usage(format!("no checkpoint copies at {}", path.display())));
-            }
-            let log = if let Log::Run { name, .. } = self { name.as_str() } else { "letters" };
-            trust.copies = Copies::new(path, log).all().map_err(failure)?;
-        }
+        let copies = self.copies(args.copies.as_deref())?;
+        let held = copies.as_ref().map(Copies::read).transpose().map_err(failure)?.unwrap_or_default();
+        trust.copies = held.checkpoints;
+        let found = match self {
+            Log::Run { book, .. } => book.verify(&trust).map_err(failure)?,
+            Log::Letters { store, .. } => store.audit_check(&trust)?,
+        };
+        Ok(Verification { found, copies, damaged: held.damaged })
+    }
+
+    /// Writes the copies of a log anew that was verified.
+    pub(super) fn repair(&mut self, copies: &Copies) -> Result<RepairedCopy, CommandFailure> {
         match self {
-            Log::Run { book, .. } => book.verify(&trust).map_err(failure),
-            Log::Letters { store, .. } => Ok(store.audit_check(&trust)?),
+            Log::Run { book, .. } => book.repair(copies).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_repair(copies)?),
         }
+    }
+}
+
+/// What was found in a log and in its copies.
+pub(super) struct Verification {
+    pub(super) found: Result<VerifiedLog, TamperFinding>,
+    /// The copies that were used.
+    pub(super) copies: Option<Copies>,
+    /// The lines of their file that are damaged.
+    pub(super) damaged: Vec<usize>,
+}
+
+impl Verification {
+    /// What is wrong with the copies, if something is.
+    pub(super) fn copy_damage(&self) -> Option<String> {
+        let path = self.copies.as_ref()?.path().display();
+        let lines = match self.damaged.as_slice() {
+            [] => return None,
+            [one] => format!("line {one}"),
+            [first, .., last] => format!("{} lines from {first} to {last}", self.damaged.len()),
+        };
+        Some(format!("the copy {path} is damaged at {lines}"))
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
     AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
 };
 use crate::audit::{
-    self, AuditEntry, AuditError, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding,
-    TrustAnchors, VerifiedLog,
+    self, AuditEntry, AuditError, AuditFilter, Copies, PUBLIC_FILE, PublicKey, RepairedCopy, Signer,
+    TamperFinding, TrustAnchors, VerifiedLog,
 };
 use crate::letter::{LetterError, now_ms};
 use std::path::{Path, PathBuf};
@@ -133,8 +133,22 @@ impl LetterStore {
             keys = PublicKey::all_from_text(&text).map_err(broken)?;
         }
         keys.extend(self.writer.public().filter(|own| !keys.contains(own)));
-        let copies = copies(&self.place).map(|copies| copies.all()).transpose().map_err(broken)?;
-        Ok(TrustAnchors { keys, copies: copies.unwrap_or_default() })
+        let copies = copies(&self.place).map(|copies| copies.read()).transpose().map_err(broken)?;
+        Ok(TrustAnchors { keys, copies: copies.unwrap_or_default().checkpoints })
+    }
+
+    /// The file that its checkpoints are copied to, if there is one.
+    #[must_use]
+    pub fn audit_copies(&self) -> Option<Copies> {
+        copies(&self.place)
+    }
+
+    /// Writes a damaged file of copies anew. Verify the audit first.
+    ///
+    /// # Errors
+    /// When it cannot be written, or holds more than the audit.
+    pub fn audit_repair(&mut self, copies: &Copies) -> Result<RepairedCopy> {
+        copies.repair(self.db.as_mut()).map_err(failed)
     }
 
     /// Verifies the audit and finds the first entry that was tampered with.
