@@ -9,7 +9,7 @@ use super::copy::Copies;
 use super::sign::Signer;
 use super::{
     AuditEntry, AuditError, AuditEvent, AuditFilter, AuditWriter, RepairedCopy, TABLES, TamperFinding,
-    TrustAnchors, VerifiedLog, append, close, read, verify,
+    TrustAnchors, VerifiedLog, append, close, hash_at, is_registered, read, verify,
 };
 use crate::sql;
 use tidegate_client::durable;
@@ -123,6 +123,22 @@ impl AuditLog {
         let done = verify(&mut self.db, &self.writer.log, trust);
         let _ = self.db.execute_batch("ROLLBACK");
         done
+    }
+
+    /// The hash of an entry, in hex.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn hash_at(&mut self, n: i64) -> Result<Option<String>, AuditError> {
+        hash_at(&mut self.db, n)
+    }
+
+    /// Whether a register knows this log.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_registered(&mut self) -> Result<bool, AuditError> {
+        is_registered(&mut self.db)
     }
 
     /// Writes a damaged file of copies anew. Verify the log first.

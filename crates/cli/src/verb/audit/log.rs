@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_ledger::audit::{
-    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, RepairedCopy, Signer, TamperFinding,
-    TrustAnchors, VerifiedLog,
+    AuditEntry, AuditFilter, AuditLog, Copies, LogHead, PUBLIC_FILE, PublicKey, REGISTER_FILE, RepairedCopy,
+    Signer, TamperFinding, TrustAnchors, VerifiedLog,
 };
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
@@ -38,6 +38,42 @@ impl Log {
     pub(super) fn name(&self) -> &str {
         match self {
             Log::Run { name, .. } | Log::Letters { name, .. } => name,
+        }
+    }
+
+    /// Its name in a register and in an anchor: its file, from the state directory on.
+    pub(super) fn file(&self) -> String {
+        match self {
+            Log::Run { name, .. } => format!("{name}/{AUDIT_FILE}"),
+            Log::Letters { store, .. } => match store.place() {
+                LetterStoreLocation::File(path) => {
+                    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+                }
+                LetterStoreLocation::Url(_) => "letters".to_owned(),
+            },
+        }
+    }
+
+    /// The hash of an entry.
+    pub(super) fn hash_at(&mut self, n: i64) -> Result<Option<String>, CommandFailure> {
+        match self {
+            Log::Run { book, .. } => book.hash_at(n).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_hash_at(n)?),
+        }
+    }
+
+    /// How far it has come; `None` if it has no entry.
+    pub(super) fn head(&mut self) -> Result<Option<LogHead>, CommandFailure> {
+        let last = self.read(&AuditFilter { limit: 1, ..AuditFilter::default() })?;
+        let file = self.file();
+        Ok(last.first().map(|entry| LogHead { file, n: entry.n, hash: entry.hash.clone() }))
+    }
+
+    /// Whether a register knows it.
+    pub(super) fn is_registered(&mut self) -> Result<bool, CommandFailure> {
+        match self {
+            Log::Run { book, .. } => book.is_registered().map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_is_registered()?),
         }
     }
 
@@ -82,7 +118,12 @@ impl Log {
             Log::Run { book, .. } => book.verify(&trust).map_err(failure)?,
             Log::Letters { store, .. } => store.audit_check(&trust)?,
         };
-        Ok(Verification { found, copies, damaged: held.damaged })
+        let mut letters = Vec::new();
+        if let Log::Letters { store, .. } = self {
+            store.check_letters()?;
+            letters.extend(store.damaged().iter().map(|(id, how)| format!("letter {id}: {how}")));
+        }
+        Ok(Verification { found, copies, damaged: held.damaged, letters })
     }
 
     /// Writes the copies of a log anew that was verified.
@@ -101,6 +142,8 @@ pub(super) struct Verification {
     pub(super) copies: Option<Copies>,
     /// The lines of their file that are damaged.
     pub(super) damaged: Vec<usize>,
+    /// The letters beside the log that are damaged, and how.
+    pub(super) letters: Vec<String>,
 }
 
 impl Verification {
@@ -188,8 +231,21 @@ pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
     if letters.exists() {
         all.push(of_letters(&letters.to_string_lossy())?);
     }
-    if all.is_empty() {
+    // A register without logs is a finding of `verify`.
+    if all.is_empty() && !which.state.join(REGISTER_FILE).exists() {
         return Err(usage(format!("no audit in {}; set --state or --store", which.state.display())));
     }
     Ok(all)
+}
+
+impl AuditSource {
+    /// The state directory, if the logs are those of one.
+    pub(super) fn state(&self) -> Option<&Path> {
+        self.store.is_none().then_some(self.state.as_path())
+    }
+
+    /// Whether all logs of the state directory are meant.
+    pub(super) fn is_whole(&self) -> bool {
+        self.store.is_none() && self.manifest.is_none()
+    }
 }

@@ -1,6 +1,8 @@
 //! `tidegate audit`: shows and verifies audit logs.
 
+mod anchor;
 mod log;
+mod register;
 
 use std::io;
 use std::path::PathBuf;
@@ -31,9 +33,11 @@ Examples:
   tidegate audit verify
   tidegate audit verify parcels.yaml --public-key auditor/audit.pub --copies auditor/parcels.checkpoints
   tidegate audit repair-copies
+  tidegate audit anchor --to /mnt/elsewhere/anchors.txt
+  tidegate audit verify --anchor /mnt/elsewhere/anchors.txt
   tidegate audit match parcels.yaml 17 \"what the halt said\"
 
-Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown, or a copy is damaged;
+Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown, or a copy or a letter is damaged;
 2 no audit found; 75 the server of the store is down, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -45,6 +49,8 @@ enum Command {
     Show(Show),
     Verify(Verify),
     RepairCopies(RepairCopies),
+    Accept(register::Accept),
+    Anchor(anchor::AnchorArgs),
     Match(Match),
 }
 
@@ -92,6 +98,12 @@ struct Verify {
     which: AuditSource,
     #[command(flatten)]
     trust: Trust,
+    /// Where heads are kept that the audits must contain: a file, - for standard input, s3://BUCKET/FOLDER,
+    /// postgres://…, or env:NAME and file:PATH that contain one of them
+    #[arg(long, value_name = "PLACE")]
+    anchor: Option<String>,
+    #[command(flatten)]
+    anchors: anchor::AnchorStore,
     /// Output format
     #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
     format: AuditFormat,
@@ -152,6 +164,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Command::Show(args) => show(args),
         Command::Verify(args) => verify(args),
         Command::RepairCopies(args) => repair(args),
+        Command::Accept(args) => register::accept(args),
+        Command::Anchor(args) => anchor::run(args),
         Command::Match(args) => matches(args),
     };
     match done {
@@ -235,10 +249,11 @@ fn show(args: &Show) -> Result<(Exit, String), CommandFailure> {
 
 fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
     let (mut exit, mut text, mut values) = (Exit::Done, String::new(), Vec::new());
-    for mut log in logs(&args.which)? {
+    let mut all = logs(&args.which)?;
+    for log in &mut all {
         let done = log.verify(&args.trust)?;
         let (name, damage) = (log.name(), done.copy_damage());
-        if done.found.is_err() || damage.is_some() {
+        if done.found.is_err() || damage.is_some() || !done.letters.is_empty() {
             exit = Exit::Failure;
         }
         let mut value = match &done.found {
@@ -262,7 +277,28 @@ fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
             text.push_str(&format!("{name}: COPY DAMAGED: {damage}{advice}\n"));
             value["copy_damage"] = damage.into();
         }
+        if !done.letters.is_empty() {
+            text.extend(done.letters.iter().map(|what| format!("{name}: DAMAGED: {what}\n")));
+            value["damaged_letters"] = done.letters.into();
+        }
         values.push(value);
+    }
+    let found = register::findings(&args.which, &mut all)?;
+    if !found.is_empty() {
+        exit = Exit::Failure;
+        text.extend(found.iter().map(|what| format!("REGISTER: {what}\n")));
+        text.push_str("If this was meant, accept it with `tidegate audit accept --why TEXT`\n");
+        values.push(json!({ "log": null, "whole": false, "register": found }));
+    }
+    if let Some(place) = &args.anchor {
+        let found = anchor::findings((place, &args.anchors), &args.which, &mut all)?;
+        if found.is_empty() {
+            text.push_str("the anchor is in the audits\n");
+        } else {
+            exit = Exit::Failure;
+            text.extend(found.iter().map(|what| format!("ANCHOR: {what}\n")));
+        }
+        values.push(json!({ "log": null, "whole": found.is_empty(), "anchor": found }));
     }
     Ok((exit, if args.format == AuditFormat::Table { text } else { list(values, args.format) }))
 }

@@ -70,6 +70,11 @@ fn signer(place: &LetterStoreLocation) -> Result<Option<Signer>> {
 
 pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
     let mut writer = AuditWriter::new(LOG, signer(place)?, copies(place));
+    if let (Some(dir), LetterStoreLocation::File(path)) = (dir(place), place)
+        && let Some(name) = path.file_name().and_then(|name| name.to_str())
+    {
+        writer = writer.registered(dir, name);
+    }
     writer.check = format!("tidegate audit verify --store {}", shell(&place.to_string()));
     Ok(writer)
 }
@@ -135,6 +140,25 @@ impl LetterStore {
         keys.extend(self.writer.public().filter(|own| !keys.contains(own)));
         let copies = copies(&self.place).map(|copies| copies.read()).transpose().map_err(broken)?;
         Ok(TrustAnchors { keys, copies: copies.unwrap_or_default().checkpoints })
+    }
+
+    /// The hash of an entry of the audit, in hex.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit_hash_at(&mut self, n: i64) -> Result<Option<String>> {
+        audit::hash_at(self.db.as_mut(), n).map_err(failed)
+    }
+
+    /// Whether a register knows the audit of this store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit_is_registered(&mut self) -> Result<bool> {
+        match self.db.dialect() {
+            SqlDialect::Sqlite => audit::is_registered(self.db.as_mut()).map_err(failed),
+            SqlDialect::Postgres => Ok(false),
+        }
     }
 
     /// The file that its checkpoints are copied to, if there is one.
