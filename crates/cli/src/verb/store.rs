@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::ValueEnum;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use tidegate_client::durable;
 use tidegate_client::secret::SecretRef;
 use tidegate_client::store::{
     GetRange, KeySpread, Meta, ObjectReader, ObjectStoreClient, S3Settings, StoreError, StoreSettings,
@@ -336,7 +337,7 @@ async fn get(
         let done = write(object, &mut out).await?;
         if done.is_ok() {
             out.sync_all()?;
-            std::fs::rename(&partial, file)?;
+            durable::rename(&partial, file)?;
         }
         io::Result::Ok(done)
     }

@@ -1,5 +1,5 @@
 //! `tidegate dlq` and `tidegate keys` through the built binary, end to end.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 #[path = "../common/canned.rs"]
 mod canned;
@@ -11,6 +11,7 @@ mod kill;
 mod mend;
 mod nightly;
 mod put;
+mod rot;
 #[path = "../common/running.rs"]
 mod running;
 mod seal;

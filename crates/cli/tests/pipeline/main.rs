@@ -30,6 +30,7 @@ mod steps;
 mod stranger;
 mod stream;
 mod sync;
+mod tls;
 mod traffic;
 mod twin;
 mod web;

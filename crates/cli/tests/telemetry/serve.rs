@@ -350,3 +350,34 @@ fn a_run_watches_its_own_letters() {
     assert_eq!(ran.code, 5, "{}", ran.stderr);
     assert!(ran.stderr.contains("letters_full: the dead letter store is 75.0 % full"), "{}", ran.stderr);
 }
+
+#[test]
+fn whoever_asks_is_answered_while_hundreds_send_half_a_request() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path(".tidegate")).unwrap();
+    let served = Served::start(&bench, &[], &[]);
+    let mut halves = Vec::new();
+    let half = || {
+        let mut stream = TcpStream::connect(&served.addr).unwrap();
+        // A connection that was displaced takes nothing more.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: ");
+        stream
+    };
+    for round in 0..3 {
+        halves.extend((0..100).map(|_| half()));
+        let mut stream = TcpStream::connect(&served.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .write_all(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", served.addr).as_bytes())
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nok\n"), "{text}");
+    }
+    // The first of them were displaced: their connections are at their end.
+    for stream in &mut halves[..100] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(!matches!(stream.read(&mut [0]), Ok(1)));
+    }
+    served.end();
+}

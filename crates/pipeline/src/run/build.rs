@@ -15,6 +15,7 @@ use super::csv_rows::RowSource;
 use super::described::{Described, ReplaySource};
 use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
 use super::paged::{Make, Paged};
+use super::patience::patiently;
 use super::plausible;
 use super::service;
 use super::source::{FileSource, Source};
@@ -22,7 +23,7 @@ use super::spooled::spool;
 #[cfg(feature = "postgres")]
 use super::table::TableSource;
 use crate::gate::Gates;
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, Policy};
 use crate::sink::{SinkFolders, Spec};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 use crate::traffic::Traffic;
@@ -326,7 +327,8 @@ fn open(
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
     let Some(name) = from.service.as_ref().filter(|_| paged) else {
-        return open_source(from, folder, fetched);
+        let policy = Policy::from(manifest).call;
+        return patiently(&policy, stop, || open_source(from, folder, fetched));
     };
     let described = match begin {
         Start::Resumed(described) | Start::Changes(described) => *described,

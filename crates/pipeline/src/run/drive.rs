@@ -16,6 +16,7 @@ use super::fetched;
 use super::landing::{Landing, Sync, check_rows};
 use super::letters::{self, DeadRejects};
 use super::lifecycle::{RunEntry, RunStatus, Started};
+use super::patience::patiently;
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{Began, End, RunError, RunReport};
 use super::since::{self, ReadScope};
@@ -103,7 +104,9 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     let last = state.last().map_err(|e| RunError::Broken(e.into()))?;
     if let Some(form) = &manifest.pipeline.dead_letters {
         let place = letters::place(form, &options.folder, &options.state)?;
-        let why = letters::suspended(&place, id).map_err(letters::not_started)?;
+        let policy = Policy::from(manifest).call;
+        let why = patiently(&policy, &watch.stop, || letters::suspended(&place, id));
+        let why = why.map_err(letters::not_started)?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
     let mode = manifest.pipeline.sink.as_ref().map_or(WriteMode::Replace, manifest::SinkSpec::mode);
@@ -256,7 +259,7 @@ impl Setup<'_> {
         spec.at = RunTime(entry.began_ms);
         spec.must_exist = committed > 0 && spec.keeps_checkpoints();
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
-            && let Some(standing) = spec.completed().map_err(RunError::of_sink)?
+            && let Some(standing) = self.patiently(|| spec.completed()).map_err(RunError::of_sink)?
         {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
             rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
@@ -267,7 +270,7 @@ impl Setup<'_> {
             SinkError::Fatal(what) if committed > 0 && began.resumed => begin::refuse(entry, &what),
             other => RunError::of_sink(other),
         };
-        let mut sink = spec.open().map_err(gone)?;
+        let mut sink = self.patiently(|| spec.open()).map_err(gone)?;
         crash::point("opened", 0);
         let mut saved = sink.saved().map_err(RunError::of_sink)?;
         let mut standing = sink.standing().map_err(RunError::of_sink)?;
@@ -410,6 +413,11 @@ impl Setup<'_> {
         }
     }
 
+    /// Waits for a sink that is down.
+    fn patiently<T>(&self, open: impl FnMut() -> Result<T, SinkError>) -> Result<T, SinkError> {
+        patiently(&Policy::from(self.manifest).call, &self.watch.stop, open)
+    }
+
     fn since(&self) -> Option<&SinceSpec> {
         self.manifest.pipeline.source.as_ref()?.since.as_ref()
     }
@@ -427,7 +435,8 @@ impl Setup<'_> {
         if let Some(scope) = &entry.scope {
             return Ok(Some(scope.clone()));
         }
-        let saved = sink::watermark(form, &self.manifest.pipeline.id, &self.options.folder);
+        let saved =
+            self.patiently(|| sink::watermark(form, &self.manifest.pipeline.id, &self.options.folder));
         let saved = saved.map_err(RunError::of_sink)?;
         let known = (self.options.full, self.described.is_some());
         Ok(Some(since::decide(since, saved.as_ref(), known)))

@@ -92,7 +92,7 @@ pub(super) fn fetch(
     RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
-    fs::create_dir_all(dir).map_err(disk)?;
+    durable::make_dir(dir).map_err(disk)?;
     let kept = || -> Option<DownloadProgress> {
         serde_json::from_slice(&fs::read(dir.join("note.json")).ok()?).ok()
     };
@@ -159,7 +159,7 @@ pub(super) fn fetch(
     if untyped {
         let typed = file::typed_name(note.at.content_type.as_deref(), address).map_err(|e| e.message)?;
         let typed = dir.join(typed);
-        fs::rename(&path, &typed).map_err(disk)?;
+        durable::rename(&path, &typed).map_err(disk)?;
         path = typed;
     }
     Ok(done(path, &note, told))
@@ -173,6 +173,6 @@ fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
 /// Replaces the progress file after the content is on disk.
 fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
     let path = dir.join("note.json");
-    let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(note)?);
+    let write = || durable::replace(&path, &serde_json::to_vec(note)?);
     write().map_err(|e| format!("{}: {e}", path.display()))
 }

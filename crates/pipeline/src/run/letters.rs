@@ -20,6 +20,7 @@ use super::counts::RecordCounts;
 use super::described::Described;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::report::RunError;
+use crate::durable;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
@@ -151,7 +152,7 @@ impl DeadRejects {
         if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
-            std::fs::create_dir_all(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
+            durable::make_dir(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
         let spec = json!({
             "kind": KIND,

@@ -17,6 +17,7 @@
 //! without flushing: it survives a kill, and after a power failure it is at worst outdated. It
 //! shows whether a sink was dropped or restored from a backup.
 
+use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,7 @@ use super::described::Described;
 use super::report::RunError;
 use super::since::ReadScope;
 use super::state::{RunCheckpoint, StateDir};
+use crate::durable;
 use crate::letter::now_ms;
 
 /// The file with the last run of a pipeline.
@@ -310,8 +312,13 @@ impl<'a> Running<'a> {
     /// Records a batch that the sink has confirmed.
     pub(super) fn committed(&self, batch: u64) -> Result<(), String> {
         let path = self.state.file(COMMITTED_FILE);
-        std::fs::write(&path, format!("{} {batch}\n", self.entry.run))
-            .map_err(|e| format!("{}: {e}", path.display()))
+        let line = format!("{} {batch}\n", self.entry.run);
+        let write = || -> std::io::Result<()> {
+            let mut file = durable::private(&path)?;
+            file.write_all(line.as_bytes())?;
+            file.set_len(line.len() as u64)
+        };
+        write().map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// All batches are committed; finishing the sink comes next. If the run is one transaction, it

@@ -46,6 +46,7 @@ mod last;
 pub mod letters;
 mod lifecycle;
 mod paged;
+mod patience;
 mod plan;
 mod plausible;
 pub mod rejects;

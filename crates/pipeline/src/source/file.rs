@@ -7,11 +7,11 @@
 
 use super::error::{SourceError, Trouble};
 use super::wire::Wire;
+use crate::durable;
 use crate::profile::Profile;
 use crate::store::ObjectStoreClient;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use tidegate_core::{Code, VerdictKind};
@@ -140,7 +140,8 @@ pub async fn object(
     };
     let mut object = store.get(key).await.map_err(trouble)?;
     let total = object.meta.size;
-    let mut file = File::create(path).map_err(|e| disk(path, &e))?;
+    let file = durable::private(path).and_then(|file| file.set_len(0).map(|()| file));
+    let mut file = file.map_err(|e| disk(path, &e))?;
     let mut bytes = 0;
     while let Some(piece) = object.next().await.map_err(trouble)? {
         file.write_all(&piece).map_err(|e| disk(path, &e))?;
@@ -224,7 +225,7 @@ fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) 
 }
 
 fn write(path: &Path, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    let mut file = durable::private(path)?;
     file.set_len(at)?;
     file.seek(SeekFrom::Start(at))?;
     file.write_all(bytes)?;

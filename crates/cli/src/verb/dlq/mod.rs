@@ -144,6 +144,22 @@ impl OpenLetterStore {
         Ok(OpenLetterStore { place, store, keys, key_file: how.key.clone(), format: how.format, now_ms })
     }
 
+    /// Names the letters that the command met and that are damaged. They were left out, so a command
+    /// that was successful otherwise was not.
+    fn name_damaged(&self, done: Done) -> Done {
+        let damaged = self.store.damaged();
+        for (id, how) in damaged.iter().take(20) {
+            out::say(&format!("tidegate dlq: letter {id} is damaged and was left out: {how}"));
+        }
+        if damaged.len() > 20 {
+            out::say(&format!("tidegate dlq: {} letters are damaged", damaged.len()));
+        }
+        match done {
+            Ok(Exit::Done) if !damaged.is_empty() => Ok(Exit::Failure),
+            other => other,
+        }
+    }
+
     /// Another command on this store, to be pasted.
     fn command(&self, what: &str) -> String {
         let mut text = format!("tidegate dlq {what} --store {}", shell(&self.place.to_string()));
@@ -168,28 +184,35 @@ impl OpenLetterStore {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let make = matches!(args.what, Command::Capture(_) | Command::Put(_) | Command::Capacity(_));
-    let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| match &args.what {
-        Command::Ls(args) => list::ls(args, &mut desk),
-        Command::Stats(args) => list::stats(args, &mut desk),
-        Command::Export(args) => list::export(args, &mut desk),
-        Command::Show(args) => show::run(args, &mut desk),
-        Command::Audit(args) => show::audit(args, &mut desk),
-        Command::Map(args) => map::run(args, &mut desk),
-        Command::Capture(args) => capture::run(args, &mut desk),
-        Command::Put(args) => put::run(args, &mut desk),
-        Command::Fix(args) => mend::fix(args, &mut desk),
-        Command::Edit(args) => mend::edit(args, &mut desk),
-        Command::Replay(args) => replay::run(args, &mut desk),
-        Command::Archive(args) => keep::archive(args, &mut desk),
-        Command::Purge(args) => purge::run(args, &mut desk),
-        Command::Hold(args) => keep::hold(args, &mut desk),
-        Command::Release(args) => keep::release(args, &mut desk),
-        Command::Dismiss(args) => keep::dismiss(args, &mut desk),
-        Command::Incidents(args) => keep::incidents(args, &mut desk),
-        Command::Capacity(args) => keep::capacity(args, &mut desk),
+    let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| {
+        let done = verb(&args.what, &mut desk);
+        desk.name_damaged(done)
     });
     done.or_else(|CommandFailure(exit, why)| {
         out::say(&format!("tidegate dlq: {why}"));
         Ok(exit)
     })
+}
+
+fn verb(what: &Command, desk: &mut OpenLetterStore) -> Done {
+    match what {
+        Command::Ls(args) => list::ls(args, desk),
+        Command::Stats(args) => list::stats(args, desk),
+        Command::Export(args) => list::export(args, desk),
+        Command::Show(args) => show::run(args, desk),
+        Command::Audit(args) => show::audit(args, desk),
+        Command::Map(args) => map::run(args, desk),
+        Command::Capture(args) => capture::run(args, desk),
+        Command::Put(args) => put::run(args, desk),
+        Command::Fix(args) => mend::fix(args, desk),
+        Command::Edit(args) => mend::edit(args, desk),
+        Command::Replay(args) => replay::run(args, desk),
+        Command::Archive(args) => keep::archive(args, desk),
+        Command::Purge(args) => purge::run(args, desk),
+        Command::Hold(args) => keep::hold(args, desk),
+        Command::Release(args) => keep::release(args, desk),
+        Command::Dismiss(args) => keep::dismiss(args, desk),
+        Command::Incidents(args) => keep::incidents(args, desk),
+        Command::Capacity(args) => keep::capacity(args, desk),
+    }
 }

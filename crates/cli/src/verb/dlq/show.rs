@@ -180,7 +180,11 @@ fn entry(e: &AuditEntry) -> serde_json::Value {
 pub(super) fn audit(args: &LetterAuditArgs, desk: &mut OpenLetterStore) -> Done {
     if args.verify {
         let (n, hash) = desk.store.audit_verify()?;
-        out::data(&format!("{}\n", json!({ "entries": n, "last_hash": hash, "whole": true })))?;
+        let letters = desk.store.check_letters()?;
+        let damaged: Vec<String> = desk.store.damaged().keys().map(ToString::to_string).collect();
+        let (whole, checked) = (true, json!({ "checked": letters, "damaged": damaged }));
+        let found = json!({ "entries": n, "last_hash": hash, "whole": whole, "letters": checked });
+        out::data(&format!("{found}\n"))?;
         return Ok(Exit::Done);
     }
     let entries = desk.store.audit(None, args.limit)?;

@@ -1,7 +1,9 @@
 //! Changes to letters, each in one transaction with its audit entry.
 
 use super::put::{PayloadBlob, sound};
-use super::{AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, words};
+use super::{
+    AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, checksum, words,
+};
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::LetterFilter;
@@ -78,7 +80,7 @@ impl LetterStore {
             return Err(LetterError::Refused(why));
         }
         let part = amend.payload.clone().map(PayloadBlob::new);
-        let envelope = serde_json::to_string(letter).map_err(broken)?;
+        let json = serde_json::to_string(letter).map_err(broken)?;
         self.tx(|db, writer| {
             let changed = db.exec(
                 "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
@@ -99,6 +101,9 @@ impl LetterStore {
                 let why = format!("letter {} was changed by another process; try again", letter.id);
                 return Err(LetterError::Fenced(why));
             }
+            let old = db.query("SELECT envelope FROM body WHERE seq = ?1", &[row.seq.into()])?;
+            let old = old.first().map(|row| row.text(0)).unwrap_or_default();
+            let envelope = checksum::renew(&json, &old, amend.payload.as_deref());
             db.exec(
                 "UPDATE body SET envelope = ?1 WHERE seq = ?2",
                 &[envelope.as_str().into(), row.seq.into()],

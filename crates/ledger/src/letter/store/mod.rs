@@ -22,6 +22,7 @@
 
 mod act;
 mod audit;
+mod checksum;
 mod incident;
 mod location;
 mod plan;
@@ -43,6 +44,7 @@ pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};
 use super::error::{LetterError, Result};
 use crate::audit::{AuditEvent, AuditWriter};
 pub use crate::sql::{Val, Vals};
+use tidegate_core::letter::LetterId;
 
 /// The SQL dialect of a letter store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +126,8 @@ pub struct LetterStore {
     groups: std::collections::HashMap<i64, i64>,
     place: LetterStoreLocation,
     writer: AuditWriter,
+    /// The letters that were read and are damaged, and how.
+    damaged: std::collections::BTreeMap<LetterId, &'static str>,
 }
 
 impl std::fmt::Debug for LetterStore {
@@ -155,6 +159,7 @@ impl LetterStore {
             groups: Default::default(),
             place: place.clone(),
             writer: audit::writer(place)?,
+            damaged: Default::default(),
         };
         store.sign_what_was_not()?;
         store.rekey()?;
@@ -179,7 +184,8 @@ impl LetterStore {
             LetterStoreLocation::Url(_) => return Err(no_postgres()),
         };
         let writer = AuditWriter::new("", None, None);
-        let mut store = LetterStore { db, groups: Default::default(), place: place.clone(), writer };
+        let (groups, damaged) = Default::default();
+        let mut store = LetterStore { db, groups, place: place.clone(), writer, damaged };
         match store.setting("version")?.as_deref() {
             Some("1" | "2" | schema::VERSION) => Ok(Some(store)),
             found => Err(schema::unknown(found.unwrap_or("?"))),
@@ -258,7 +264,7 @@ impl LetterStore {
         match work(self.db.as_mut(), &self.writer) {
             Ok(done) => {
                 self.db.commit()?;
-                self.writer.copy(self.db.as_mut()).map_err(broken)?;
+                self.writer.copy(self.db.as_mut()).map_err(audit::failed)?;
                 Ok(done)
             }
             Err(why) => {

@@ -231,8 +231,26 @@ impl LetterStore {
         let ids = taken.iter().filter_map(|row| LetterId::from_bytes(&row.blob(2)));
         let rows =
             self.find(&LetterFilter::of_ids(ids), LetterPage { limit, newest_first: false, payload: true })?;
+        let whole: std::collections::HashSet<i64> = rows.iter().map(|row| row.seq).collect();
+        for row in taken.iter().filter(|row| !whole.contains(&row.int(0))) {
+            self.unlease(plan, row.int(0), row.int(1))?;
+        }
         let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
+    }
+
+    /// Takes a letter that was leased and is damaged out of its plan, as it was before.
+    fn unlease(&mut self, plan: i64, seq: i64, lease: i64) -> Result<()> {
+        self.tx(|db, _| {
+            db.exec(
+                "UPDATE letter SET state = (SELECT was FROM member WHERE plan = ?1 AND seq = ?2), plan = NULL,
+                     lease = lease + 1, lease_until_ms = 0
+                 WHERE seq = ?2 AND lease = ?3 AND plan = ?1",
+                &[plan.into(), seq.into(), lease.into()],
+            )?;
+            let sql = "UPDATE member SET ended = 'back' WHERE plan = ?1 AND seq = ?2";
+            db.exec(sql, &[plan.into(), seq.into()]).map(drop)
+        })
     }
 
     /// Records the outcomes of leased letters in one transaction. Returns for each whether it was

@@ -1,9 +1,10 @@
 //! Queries letters.
 
-use super::{LetterStore, Result, SqlDialect, Val, Vals, broken};
+use super::{LetterError, LetterStore, Result, SqlDialect, Val, Vals, checksum};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
@@ -125,11 +126,57 @@ impl LetterStore {
             args.len()
         );
         let rows = self.db.query(&sql, &args)?;
-        rows.iter().map(|row| self.row(row, page.payload)).collect()
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match self.row(row, page.payload)? {
+                Ok(letter) => found.push(letter),
+                Err(how) => {
+                    let id = LetterId::from_bytes(&row.blob(4)).unwrap_or(LetterId(0));
+                    self.damaged.insert(id, how);
+                }
+            }
+        }
+        match rows.last() {
+            // A page of nothing but damaged letters is not the end.
+            Some(last) if found.is_empty() && !page.newest_first => {
+                self.find(&LetterFilter { after: Some(last.int(0)), ..filter.clone() }, page)
+            }
+            _ => Ok(found),
+        }
     }
 
-    fn row(&mut self, row: &Vals, payload: bool) -> Result<StoredLetter> {
-        let mut letter: Letter = serde_json::from_str(&row.text(12)).map_err(broken)?;
+    /// The letters that were read since the store was opened and are damaged, and how. They were
+    /// left out of what was read.
+    #[must_use]
+    pub fn damaged(&self) -> &BTreeMap<LetterId, &'static str> {
+        &self.damaged
+    }
+
+    /// Reads every letter with its payload, to find those that are damaged. Returns how many there
+    /// are in all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn check_letters(&mut self) -> Result<u64> {
+        let mut next = LetterFilter { after: Some(-1), ..LetterFilter::default() };
+        let page = LetterPage { limit: 200, newest_first: false, payload: true };
+        let mut whole = 0;
+        loop {
+            let rows = self.find(&next, page)?;
+            let Some(last) = rows.last() else { return Ok(whole + self.damaged.len() as u64) };
+            next.after = Some(last.seq);
+            whole += rows.len() as u64;
+        }
+    }
+
+    /// A letter, or how it is damaged.
+    fn row(&mut self, row: &Vals, payload: bool) -> Result<std::result::Result<StoredLetter, &'static str>> {
+        let envelope = row.text(12);
+        let damaged = Ok(Err("its envelope does not match its checksum"));
+        if !checksum::envelope_is_whole(&envelope) {
+            return damaged;
+        }
+        let Ok(mut letter) = serde_json::from_str::<Letter>(&envelope) else { return damaged };
         letter.state = LetterState::from_number(row.int(5)).unwrap_or_default();
         letter.not_before_ms = row.maybe_int(6);
         letter.retain_until_ms = row.int(7);
@@ -138,8 +185,13 @@ impl LetterStore {
         (letter.times, letter.last_seen_ms) = (row.int(10).max(1) as u64, row.int(11));
         let mut sealed = None;
         if payload {
-            let received = self.part(row, 15)?.unwrap_or_default();
-            let current = self.part(row, 17)?;
+            let (Some(received), Some(current)) = (self.part(row, 15)?, self.part(row, 17)?) else {
+                return Ok(Err("a part of its payload is missing or damaged"));
+            };
+            if !checksum::payloads_are_whole(&envelope, received.as_deref(), current.as_deref()) {
+                return Ok(Err("its payload does not match its checksum"));
+            }
+            let received = received.unwrap_or_default();
             match (row.maybe_blob(13), row.maybe_text(14)) {
                 (wrap, Some(key_id)) => {
                     let wrap = wrap.unwrap_or_default();
@@ -148,21 +200,23 @@ impl LetterStore {
                 _ => letter.payload = Payload { received, current },
             }
         }
-        Ok(StoredLetter {
+        Ok(Ok(StoredLetter {
             seq: row.int(0),
             lease: row.int(1),
             lease_until_ms: row.int(2),
             plan: row.maybe_int(3),
             letter,
             sealed,
-        })
+        }))
     }
 
-    /// A payload from column `at`, or from the blob whose hash is in the next column.
-    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Vec<u8>>> {
-        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(row.maybe_blob(at)) };
+    /// A payload from column `at`, or from the blob whose hash is in the next column; `None` if
+    /// that is missing or damaged.
+    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Option<Vec<u8>>>> {
+        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(Some(row.maybe_blob(at))) };
         let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
-        rows.first().map(|row| Some(row.blob(0))).ok_or_else(|| broken("a blob is missing"))
+        let bytes = rows.first().map(|row| row.blob(0));
+        Ok(bytes.filter(|bytes| Sha256::digest(bytes).as_slice() == sha).map(Some))
     }
 
     /// One letter with its payload.
@@ -171,7 +225,11 @@ impl LetterStore {
     /// When the store cannot be read.
     pub fn get(&mut self, id: LetterId) -> Result<Option<StoredLetter>> {
         let page = LetterPage { limit: 1, newest_first: false, payload: true };
-        Ok(self.find(&LetterFilter::of_ids([id]), page)?.pop())
+        let found = self.find(&LetterFilter::of_ids([id]), page)?.pop();
+        match self.damaged.get(&id) {
+            Some(how) => Err(LetterError::Store(format!("letter {id} is damaged: {how}"))),
+            None => Ok(found),
+        }
     }
 
     /// At most two letters whose id ends with `end`.
