@@ -22,6 +22,7 @@ mod postgis;
 #[path = "../common/provider.rs"]
 mod provider;
 mod remote;
+mod replay;
 #[path = "../common/running.rs"]
 mod running;
 mod service;

@@ -15,7 +15,7 @@ use tidegate_core::letter::incident::Threshold;
 use tidegate_core::letter::{FailureClass, LetterState};
 use tidegate_core::quote::shell;
 
-use super::build::PipelineParts;
+use super::build::{PipelineParts, step_label};
 use super::counts::RecordCounts;
 use super::described::Described;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
@@ -28,7 +28,7 @@ use crate::letter::{
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
-use crate::step::{Flow, Reject};
+use crate::step::{Flow, Reject, cast};
 
 /// The kind of pipeline, in the stored replay specification.
 pub const KIND: &str = "manifest";
@@ -86,6 +86,24 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// The manifest for a replay, which has no source: the fields that `flatten` found in it are named.
+fn without_source(manifest: &Manifest, parts: &PipelineParts) -> Manifest {
+    let mut manifest = manifest.clone();
+    for (at, form) in manifest.pipeline.steps.iter_mut().enumerate() {
+        let label = step_label(at, form);
+        let Some(flatten) = form.flatten.as_mut().filter(|flatten| flatten.fields.is_empty()) else {
+            continue;
+        };
+        let mut steps = parts.steps.iter().skip_while(|step| step.label != label);
+        let Some(step) = steps.next() else { continue };
+        let after = steps.next().map_or(&parts.flow, |next| &next.before);
+        let new =
+            after.schema.fields().iter().filter(|field| step.before.schema.position(&field.name).is_none());
+        flatten.fields = new.map(|field| (field.name.clone(), cast(field.kind))).collect();
+    }
+    manifest
+}
+
 /// What is known of the records that come to a stage.
 struct Stage {
     label: String,
@@ -107,9 +125,11 @@ impl Stage {
         }
     }
 
-    /// The record as it came to the stage: a stage adds fields of its own before it gives a record up.
+    /// The record as its key is made of it: without what is another in each run, and without the
+    /// number of its row.
     fn before(&self, feature: &FeaturePayload) -> FeaturePayload {
         let mut before = feature.clone();
+        before.json.as_object_mut().and_then(|json| json.remove("id"));
         if let Some(Value::Object(properties)) = before.json.get_mut("properties") {
             properties.retain(|name, _| self.fields.contains(name));
         }
@@ -155,7 +175,7 @@ impl DeadRejects {
         }
         let spec = json!({
             "kind": KIND,
-            "manifest": manifest,
+            "manifest": without_source(manifest, parts),
             "folder": absolute(folder),
             "state": absolute(state),
             "source": Described::of(parts.source.as_ref()),

@@ -21,6 +21,7 @@
 //! | `described` | the description of a source when the run began |
 //! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
+//! | `payload` | reads the payload of a letter as the record that it was at its stage |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the last runs, for monitoring |
 //! | `begin` | decides: continue the unfinished run, or start a new one |
@@ -46,6 +47,7 @@ mod last;
 pub mod letters;
 mod lifecycle;
 mod paged;
+mod payload;
 mod plan;
 mod plausible;
 pub mod rejects;

@@ -7,7 +7,6 @@
 //! appended.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +15,14 @@ use serde::Deserialize;
 use tidegate_core::letter::{LetterId, LetterState};
 use tidegate_core::refusal;
 use tidegate_core::{Code, Rng};
-use tidegate_geo::format::Rejected;
-use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
-use tidegate_geo::{Batch, Problem};
+use tidegate_geo::Batch;
 
 use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
 use super::described::Described;
 use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
+use super::payload::read;
 use super::state::StateDir;
 use crate::error::SetupError;
 use crate::gate::Gates;
@@ -33,7 +31,7 @@ use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, PUT_STAGE, Payload, now_ms};
 use crate::manifest::{Manifest, Policy, WriteMode};
 use crate::sink::{RowCounts, RunTime, Sink, SinkError, Spec};
-use crate::step::{Aside, Flow, Reject, SeenKey, StepError};
+use crate::step::{Aside, Reject, SeenKey, StepError};
 use crate::traffic::Traffic;
 
 /// The scope under which a sink stores the marks of replayed letters.
@@ -95,7 +93,8 @@ impl ManifestReplay {
                     run: 0,
                 };
                 let begin = Start::Replay(&kit.source);
-                let traffic = Traffic::new(&kit.manifest, self.rate_max, None).going_on(true);
+                let traffic =
+                    Traffic::new(&kit.manifest, self.rate_max, None).keeping(&kit.state).going_on(true);
                 let context = RunContext { stop: Arc::default(), traffic };
                 let mut parts = build_from(&kit.manifest, folders, context, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
@@ -317,20 +316,24 @@ fn through(
     of: &[usize],
     aside: &mut Aside,
 ) -> Result<Batch, StepError> {
-    let (from, flow) = match stage {
-        "read" | PUT_STAGE => (0, &parts.start),
-        "gate" | "sink" => (parts.steps.len(), &parts.flow),
-        label => {
-            let found = parts.steps.iter().position(|step| step.label == label);
-            let unknown = || format!("the pipeline no longer has a stage {label:?}");
-            let at = found.ok_or_else(unknown)?;
-            (at, parts.steps.get(at).map(|step| &step.before).ok_or_else(unknown)?)
-        }
+    let from = match stage {
+        "read" | PUT_STAGE => 0,
+        "gate" | "sink" => parts.steps.len(),
+        label => parts
+            .steps
+            .iter()
+            .position(|step| step.label == label)
+            .ok_or_else(|| format!("the pipeline no longer has a stage {label:?}"))?,
     };
+    let flow = match stage {
+        "read" | PUT_STAGE => &parts.start,
+        _ => parts.steps.get(from).map_or(&parts.flow, |step| &step.before),
+    };
+    let after = parts.steps.get(from + 1).map_or(&parts.flow, |step| &step.before);
     let mut batch = Batch::new(flow.schema.clone());
     for at in of {
         if let Some(letter) = letters.get(*at) {
-            read(letter, *at as u64, flow, &mut batch, aside)?;
+            read(letter, *at as u64, (flow, &after.schema), &mut batch, aside)?;
         }
     }
     for step in parts.steps.iter_mut().skip(from) {
@@ -338,69 +341,6 @@ fn through(
         batch = step.step.apply(batch, aside)?;
     }
     parts.gates.judge(batch, aside).map_err(|halt| StepError::Broken(halt.to_string()))
-}
-
-/// The payload of a letter as a row, or as rejected again.
-fn read(
-    letter: &Letter,
-    record: u64,
-    Flow { schema, crs, .. }: &Flow,
-    batch: &mut Batch,
-    aside: &mut Aside,
-) -> Result<(), StepError> {
-    let text = letter.payload.current();
-    let mut refuse = |problems: Vec<Problem>| {
-        aside.rejected.push(Reject {
-            record,
-            stage: letter.stage.clone(),
-            problems,
-            raw: text.to_vec(),
-            feature: String::from_utf8_lossy(text).into_owned(),
-            call: None,
-        });
-    };
-    // The first record with the key is in the sink; only an edit can decide which is right.
-    let repeats = letter.stage == "gate" && letter.failure.code == Code::CONSTRAINT_VIOLATION;
-    if repeats && letter.remedies.is_empty() {
-        refuse(vec![Problem::new(letter.failure.code, letter.failure.message.clone())]);
-        return Ok(());
-    }
-    let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = GeoJsonReader::new(Cursor::new(text), schema.clone(), options);
-    let mut rejected: Vec<Rejected> = Vec::new();
-    let found = reader.next_batch(&mut rejected);
-    let named = match reader.named_crs() {
-        Ok(named) => named,
-        Err(problem) => {
-            refuse(vec![problem]);
-            return Ok(());
-        }
-    };
-    if let (Some(named), Some(crs)) = (&named, crs)
-        && named != crs
-        && !(named.is_wgs84() && crs.is_wgs84())
-    {
-        let what = format!("the payload says that it is in {named}, and this stage takes {crs}; edit it");
-        refuse(vec![Problem::new(Code::CRS_MISMATCH, what)]);
-        return Ok(());
-    }
-    match found {
-        Ok(Some(found)) if found.len() == 1 => {
-            batch.go_to_record(record);
-            let values = (0..schema.fields().len()).map(|field| found.value(0, field));
-            batch.push(found.geometry(0), values).map_err(|problem| problem.message)?;
-            batch.set_origin(found.origin(0).0, text);
-        }
-        Ok(_) if !rejected.is_empty() => {
-            refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
-        }
-        Ok(_) => {
-            let what = "the payload is not a GeoJSON feature; a person must edit it into one (dlq edit)";
-            refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
-        }
-        Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),
-    }
-    Ok(())
 }
 
 /// Writes rows and marks in one transaction, with retries while the sink is locked.

@@ -232,8 +232,8 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                 cached: settled.is_some_and(|settled| settled.cached || !is_first),
             });
         }
-        let batch = self.kind.fill(batch, &rows)?;
-        let batch = aside.set_aside(batch, refused);
+        let keep = aside.refuse(&batch, refused);
+        let batch = self.kind.fill(batch, &rows)?.filter(&keep);
         if !calls.is_empty() {
             for reject in aside.rejected.iter_mut().chain(&mut aside.failed) {
                 if reject.call.is_none() && reject.stage == aside.stage {
