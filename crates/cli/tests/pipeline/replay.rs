@@ -6,30 +6,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, polygon};
 use crate::canned::{Canned, json as answer};
 use crate::running::Ran;
 
-fn dlq(bench: &Bench, args: &[&str]) -> Ran {
+pub(crate) fn dlq(bench: &Bench, args: &[&str]) -> Ran {
     bench.tidegate(&[&["dlq"], args].concat())
 }
 
 /// The open letters.
-fn open(bench: &Bench) -> Vec<Value> {
+pub(crate) fn open(bench: &Bench) -> Vec<Value> {
     let ran = dlq(bench, &["ls", "--format", "ndjson"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The payload of a letter as it is now.
-fn payload(bench: &Bench, letter: &Value) -> Value {
+pub(crate) fn payload(bench: &Bench, letter: &Value) -> Value {
     let id = letter["id"].as_str().unwrap();
     let shown = dlq(bench, &["show", id, "--reveal", "test", "--format", "json"]).json();
     serde_json::from_str(shown["current"].as_str().unwrap()).unwrap()
 }
 
 /// Sets a property of the payload of a letter.
-fn edit(bench: &Bench, letter: &Value, name: &str, value: Value) {
+pub(crate) fn edit(bench: &Bench, letter: &Value, name: &str, value: Value) {
     let mut feature = payload(bench, letter);
     feature["properties"][name] = value;
     bench.write("edited.json", &feature.to_string());
@@ -38,7 +38,7 @@ fn edit(bench: &Bench, letter: &Value, name: &str, value: Value) {
 }
 
 /// A service with an owner and a place for everything but what `bad` is in, until it is kind.
-fn service() -> (Canned, Arc<AtomicBool>) {
+pub(crate) fn service() -> (Canned, Arc<AtomicBool>) {
     let kind = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&kind);
     let server = Canned::start(move |head| {
@@ -50,6 +50,24 @@ fn service() -> (Canned, Arc<AtomicBool>) {
     });
     (server, kind)
 }
+
+/// Five bow ties between five squares.
+pub(crate) fn bow_ties() -> String {
+    (0..10)
+        .map(|n| {
+            let (x, y) = (f64::from(n), 48.123_456);
+            let (e, t) = (x + 0.5, y + 0.5);
+            let ring = if n % 2 == 0 {
+                format!("[{x},{y}],[{e},{y}],[{e},{t}],[{x},{t}],[{x},{y}]")
+            } else {
+                format!("[{x},{y}],[{e},{t}],[{e},{y}],[{x},{t}],[{x},{y}]")
+            };
+            polygon(&ring, &format!(r#"{{"id":{n}}}"#))
+        })
+        .collect()
+}
+
+pub(crate) const MEND: &str = "tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }\ndead_letters: { incident_share: 1, remedies: [{ rule: make_valid, tolerance: 0.1 }] }\nsource: { file: in.geojsonl }\n";
 
 /// The steps that add a field `owner`, and whether they call the service.
 const ADDING: [(&str, bool); 3] = [
@@ -156,4 +174,61 @@ fn measures_which_geojson_cannot_hold_are_replayed() {
     let rows = bench.sql("out.gpkg", "SELECT id, n, length(geom) FROM out ORDER BY id");
     let (first, second) = (rows[0].clone(), rows[1].clone());
     assert_eq!(first.replace("1|1", "2|2"), second, "both have a measure");
+}
+
+#[test]
+fn a_replay_of_letters_that_are_gone_ends() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &bow_ties());
+    bench.manifest(&format!("{MEND}sink: {{ file: out.gpkg, key: [id] }}"));
+    bench.runs(4);
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
+    let killed =
+        bench.command(&["dlq", "replay", "--all"]).env("TIDEGATE_CRASH", "replay:0").output().unwrap();
+    assert_eq!(killed.status.code(), None);
+    let list = dlq(&bench, &["replay", "--list"]).json();
+    assert_eq!((&list[0]["left"], &list[0]["state"]), (&json!(5), &json!("running")));
+    let db = rusqlite::Connection::open(bench.path(".tidegate/letters.db")).unwrap();
+    db.execute_batch("DELETE FROM body; DELETE FROM letter").unwrap();
+    drop(db);
+    let resumed = dlq(&bench, &["replay", "--resume", "1"]);
+    assert_eq!(resumed.code, 2, "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("replay 1 is done, not running"), "{}", resumed.stderr);
+    assert_eq!(dlq(&bench, &["replay", "--list"]).json(), json!([]));
+}
+
+#[test]
+fn a_letter_that_died_in_a_killed_replay_is_not_taken_for_resolved() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &bow_ties());
+    bench.manifest(&format!(
+        "{MEND}gates:\n  - {{ check: range, fields: [id], max: 5 }}\nsink: {{ file: out.gpkg, mode: append }}"
+    ));
+    // Two squares and three bow ties are beyond the range.
+    assert_eq!(bench.runs(4)["rejected"], 7);
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
+    let killed =
+        bench.command(&["dlq", "replay", "--all"]).env("TIDEGATE_CRASH", "replayed:0").output().unwrap();
+    assert_eq!(killed.status.code(), None);
+    let resumed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
+    assert_eq!(resumed.code, 4, "{}", resumed.stderr);
+    assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["0", "1", "2", "3", "4", "5"]);
+    assert_eq!(open(&bench).len(), 4, "6 to 9 are still open");
+}
+
+#[test]
+fn a_table_that_is_appended_to_takes_replayed_records_without_a_unique_key() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &bow_ties());
+    bench.manifest(&format!("{MEND}sink: {{ file: out.gpkg, mode: append, key: [id] }}"));
+    bench.runs(4);
+    // A second run appends the squares once more.
+    bench.runs(4);
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
+    let killed =
+        bench.command(&["dlq", "replay", "--all"]).env("TIDEGATE_CRASH", "replayed:0").output().unwrap();
+    assert_eq!(killed.status.code(), None);
+    let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*), count(DISTINCT id) FROM out"), ["15|10"]);
 }

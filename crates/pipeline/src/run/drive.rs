@@ -18,6 +18,7 @@ use super::letters::{self, DeadRejects};
 use super::lifecycle::{RunEntry, RunStatus, Started};
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{Began, End, RunError, RunReport};
+use super::row_keys::RowKeys;
 use super::since::{self, ReadScope};
 use super::source::{self, Source, Told};
 use super::state::{RunCheckpoint, StateDir};
@@ -355,6 +356,7 @@ impl Setup<'_> {
             batches: 0,
             running,
             keeps: sink.keeps_checkpoints(),
+            row_keys: RowKeys::of(self.manifest, &sink),
             sync: self.sync(&sink)?,
             since: self.since().cloned().map(|since| since.field).zip(scope.clone()),
             warnings: Vec::new(),

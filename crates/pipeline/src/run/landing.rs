@@ -1,5 +1,6 @@
 //! The third thread of a run: makes rejects durable, then rows and checkpoint together.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use super::crash;
 use super::drive::RunWatch;
 use super::lifecycle::Running;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::row_keys::{RejectKey, RowKeys, key_of};
 use super::since::{self, ReadScope};
 use super::state::RunCheckpoint;
 use super::trail::Trail;
@@ -44,6 +46,8 @@ pub(super) struct Landing<'a, 's> {
     pub(super) running: Running<'s>,
     /// Whether the sink stores checkpoints, so that commits survive a kill.
     pub(super) keeps: bool,
+    /// The rows of rejected records, if the sink is written by key.
+    pub(super) row_keys: Option<RowKeys>,
     /// With `mode: sync`: what may be deleted at the end.
     pub(super) sync: Option<Sync>,
     /// With `source.since`: the field, and what this run reads.
@@ -217,6 +221,7 @@ impl Landing<'_, '_> {
             rejected.append(&mut aside.rejected);
         }
         self.spare(&rejected, &mut next)?;
+        self.repaired_before(&mut rejected, &mut next)?;
         let records = work.delta.read + work.delta.added;
         let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
         next.rejects = self.rejects.put(&unsuccessful).map_err(CommitFailure::Rejects)?;
@@ -254,6 +259,35 @@ impl Landing<'_, '_> {
             }
         }
         self.sink.spare(&known).map_err(CommitFailure::Put)
+    }
+
+    /// Takes records out of the rejects that were repaired before, if the sink holds them: the source
+    /// still has them as they were, and nobody has to repair them again.
+    fn repaired_before(
+        &mut self,
+        rejected: &mut Vec<Reject>,
+        next: &mut RunCheckpoint,
+    ) -> Result<(), CommitFailure> {
+        let Some(rows) = self.row_keys.as_ref().filter(|_| !rejected.is_empty()) else { return Ok(()) };
+        let repaired = self.rejects.repaired(rejected).map_err(CommitFailure::Rejects)?;
+        let mut keys = Vec::new();
+        for (reject, _) in rejected.iter().zip(repaired).filter(|(_, repaired)| *repaired) {
+            if let Some(key) = rows.key(reject) {
+                keys.push((reject.record, key));
+            }
+        }
+        let (records, keys): (Vec<u64>, Vec<Vec<String>>) = keys.into_iter().unzip();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let there = self.sink.has(&keys).map_err(CommitFailure::Put)?;
+        let there: HashSet<u64> =
+            records.into_iter().zip(there).filter(|(_, there)| *there).map(|(record, _)| record).collect();
+        let (known, new) =
+            std::mem::take(rejected).into_iter().partition(|reject| there.contains(&reject.record));
+        *rejected = new;
+        next.counts.repaired_before(&known);
+        Ok(())
     }
 
     /// Deletes what the source no longer has, in the transaction of the last batch.
@@ -306,39 +340,6 @@ impl Landing<'_, '_> {
             None => Ok(()),
         }
     }
-}
-
-/// The key of a rejected record in the sink.
-enum RejectKey {
-    Known(Vec<String>),
-    /// It cannot have a row: its key is null, or the sink has seen it.
-    None,
-    Unknown,
-}
-
-/// Only a record that went through all steps has the fields of the sink.
-fn key_of(reject: &Reject, key: &[String]) -> RejectKey {
-    if reject.stage == "sink" {
-        return RejectKey::None;
-    }
-    if reject.stage != "gate" {
-        return RejectKey::Unknown;
-    }
-    let Ok(feature) = serde_json::from_str::<serde_json::Value>(&reject.feature) else {
-        return RejectKey::Unknown;
-    };
-    let mut values = Vec::new();
-    for name in key {
-        match feature.get("properties").and_then(|properties| properties.get(name)) {
-            Some(serde_json::Value::String(text)) => values.push(text.clone()),
-            Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
-                values.push(value.to_string());
-            }
-            Some(serde_json::Value::Null) => return RejectKey::None,
-            _ => return RejectKey::Unknown,
-        }
-    }
-    RejectKey::Known(values)
 }
 
 /// Compares the rows of a sink with those it must have at least: others may have added rows, but

@@ -15,20 +15,22 @@ use tidegate_core::letter::incident::Threshold;
 use tidegate_core::letter::{FailureClass, LetterState};
 use tidegate_core::quote::shell;
 
-use super::build::{PipelineParts, step_label};
+use super::build::PipelineParts;
 use super::counts::RecordCounts;
-use super::described::Described;
+use super::described::{Described, without_source};
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::report::RunError;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
+use crate::letter::store::RepairedRecords;
 use crate::letter::{
-    Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
-    RecordKeys, Versions, flood, now_ms,
+    Failure, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
+    RecordKeys, Spatial, Versions, flood, now_ms, worker,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
-use crate::step::{Flow, Reject, cast};
+use crate::step::{FailedCall, Flow, Reject};
+use crate::telemetry::trace::{self, Tracer};
 
 /// The kind of pipeline, in the stored replay specification.
 pub const KIND: &str = "manifest";
@@ -86,24 +88,6 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The manifest for a replay, which has no source: the fields that `flatten` found in it are named.
-fn without_source(manifest: &Manifest, parts: &PipelineParts) -> Manifest {
-    let mut manifest = manifest.clone();
-    for (at, form) in manifest.pipeline.steps.iter_mut().enumerate() {
-        let label = step_label(at, form);
-        let Some(flatten) = form.flatten.as_mut().filter(|flatten| flatten.fields.is_empty()) else {
-            continue;
-        };
-        let mut steps = parts.steps.iter().skip_while(|step| step.label != label);
-        let Some(step) = steps.next() else { continue };
-        let after = steps.next().map_or(&parts.flow, |next| &next.before);
-        let new =
-            after.schema.fields().iter().filter(|field| step.before.schema.position(&field.name).is_none());
-        flatten.fields = new.map(|field| (field.name.clone(), cast(field.kind))).collect();
-    }
-    manifest
-}
-
 /// What is known of the records that come to a stage.
 struct Stage {
     label: String,
@@ -142,11 +126,15 @@ pub(super) struct DeadRejects {
     letters: Letters,
     /// The identity of the store when the run began.
     identity: String,
+    /// The records that were repaired and replayed before the run began.
+    repaired: RepairedRecords,
     place: LetterStoreLocation,
     pipeline: String,
     fingerprint: String,
     from: String,
     sink: String,
+    /// The coordinate reference system of the sink.
+    target_crs: String,
     key: Vec<String>,
     stages: Vec<Stage>,
     /// Whether one record may become several.
@@ -180,10 +168,10 @@ impl DeadRejects {
             "state": absolute(state),
             "source": Described::of(parts.source.as_ref()),
         });
-        let identity = LetterStore::open(&place)
+        let (identity, repaired) = LetterStore::open(&place)
             .and_then(|mut store| {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
-                store.identity()
+                Ok((store.identity()?, store.repaired(&parts.id)?))
             })
             .map_err(not_started)?;
         let steps = parts.steps.iter().map(|step| (step.label.as_str(), &step.before));
@@ -192,11 +180,13 @@ impl DeadRejects {
         Ok(DeadRejects {
             letters: Letters::open(&place).map_err(not_started)?,
             identity,
+            repaired,
             place,
             pipeline: parts.id.clone(),
             fingerprint: parts.fingerprint.clone(),
             from: parts.from.clone(),
             sink: parts.sink.describe(),
+            target_crs: parts.sink.crs.to_string(),
             key: parts.sink.key.clone(),
             stages: stages.collect(),
             explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
@@ -245,7 +235,10 @@ impl DeadRejects {
                 ..Versions::default()
             },
             source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
-            spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            spatial: feature
+                .as_ref()
+                .and_then(|feature| feature.spatial(crs))
+                .map(|spatial| Spatial { target_crs: self.target_crs.clone(), ..spatial }),
             run: self.run.clone(),
             state: not_before_ms.map_or_else(LetterState::default, |_| LetterState::Scheduled),
             not_before_ms,
@@ -255,15 +248,12 @@ impl DeadRejects {
                 message: messages.next().unwrap_or_default(),
                 causes: messages.collect(),
                 service: call.map_or_else(String::new, |call| call.service.clone()),
+                service_name: call.map_or_else(String::new, |call| call.name.clone()),
                 driver: call.map_or_else(|| "run".into(), |call| call.driver.clone()),
-                http: call.map(|call| Http {
-                    method: "GET".into(),
-                    url: call.url.clone(),
-                    status: call.attempts.last().and_then(|attempt| attempt.status),
-                    body: String::new(),
-                }),
+                http: call.map(FailedCall::http),
                 attempts: call.map_or_else(Vec::new, |call| call.attempts.clone()),
-                worker: format!("pid {}", std::process::id()),
+                trace_id: trace::tracer().map_or_else(String::new, Tracer::trace_id),
+                worker: worker(),
                 failed_ms: now_ms,
                 ..Failure::default()
             },
@@ -305,12 +295,28 @@ impl DeadRejects {
     }
 }
 
+fn failed(e: LetterError) -> BatchRefused {
+    match e {
+        LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
+        _ => BatchRefused::Failed(e.to_string()),
+    }
+}
+
 impl Rejects for DeadRejects {
+    fn repaired(&mut self, rejects: &[Reject]) -> Result<Vec<bool>, BatchRefused> {
+        if self.repaired.is_empty() || rejects.is_empty() {
+            return Ok(vec![false; rejects.len()]);
+        }
+        let mut store = LetterStore::open(&self.place).map_err(failed)?;
+        let mut found = Vec::with_capacity(rejects.len());
+        for reject in rejects {
+            let letter = self.letter(reject, 0);
+            found.push(store.is_repaired(&self.repaired, &letter).map_err(failed)?);
+        }
+        Ok(found)
+    }
+
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
-        let failed = |e: LetterError| match e {
-            LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
-            _ => BatchRefused::Failed(e.to_string()),
-        };
         let now = now_ms();
         let rejects = batch.rejected.iter().chain(batch.failed);
         let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();

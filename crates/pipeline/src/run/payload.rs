@@ -14,8 +14,31 @@ use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value, wkt};
 
-use crate::letter::Letter;
+use super::build::PipelineParts;
+use crate::letter::{Letter, PUT_STAGE};
 use crate::step::{Aside, Flow, Reject, StepError};
+
+impl PipelineParts {
+    /// The number of steps before a stage, the records that come to it, and the fields of those that
+    /// leave it.
+    pub(super) fn stage(&self, stage: &str) -> Result<(usize, &Flow, &Schema), String> {
+        let from = match stage {
+            "read" | PUT_STAGE => 0,
+            "gate" | "sink" => self.steps.len(),
+            label => self
+                .steps
+                .iter()
+                .position(|step| step.label == label)
+                .ok_or_else(|| format!("the pipeline no longer has a stage {label:?}"))?,
+        };
+        let flow = match stage {
+            "read" | PUT_STAGE => &self.start,
+            _ => self.steps.get(from).map_or(&self.flow, |step| &step.before),
+        };
+        let after = self.steps.get(from + 1).map_or(&self.flow, |step| &step.before);
+        Ok((from, flow, &after.schema))
+    }
+}
 
 /// Adds the payload of a letter to a batch as a row, or to the rejects. `after` are the fields that
 /// leave the stage: earlier versions stored those that a step adds with the record that it rejected.

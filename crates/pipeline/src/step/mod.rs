@@ -51,7 +51,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
 use crate::audit::AuditEvent;
 use crate::error::SetupError;
-use crate::letter::LetterAttempt;
+use crate::letter::{Http, LetterAttempt};
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
@@ -80,6 +80,8 @@ pub struct Reject {
 pub struct FailedCall {
     /// The host and port.
     pub service: String,
+    /// The name of the service in the manifest.
+    pub name: String,
     /// How it was spoken to: the name of its profile.
     pub driver: String,
     /// Its address, without a key.
@@ -88,6 +90,19 @@ pub struct FailedCall {
     pub attempts: Vec<LetterAttempt>,
     /// The time that the service named for the next call, in milliseconds since 1970.
     pub not_before_ms: Option<i64>,
+}
+
+impl FailedCall {
+    /// The last exchange, as a letter tells it.
+    #[must_use]
+    pub fn http(&self) -> Http {
+        Http {
+            method: "GET".into(),
+            url: self.url.clone(),
+            status: self.attempts.last().and_then(|attempt| attempt.status),
+            body: String::new(),
+        }
+    }
 }
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.

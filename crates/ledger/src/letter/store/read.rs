@@ -4,7 +4,9 @@ use super::{LetterStore, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use tidegate_core::hex::hex;
 use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
 /// A letter with its row in the store.
@@ -23,6 +25,28 @@ pub struct StoredLetter {
     pub letter: Letter,
     /// The sealed payload as stored, if it was requested.
     pub sealed: Option<Sealed>,
+    /// The references to payloads that are stored by their content, if they were requested.
+    pub references: PayloadReferences,
+}
+
+/// The references of a letter to payloads that are too large for its envelope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReferences {
+    /// The payload as received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received: Option<PayloadReference>,
+    /// The payload as it is now, if that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<PayloadReference>,
+}
+
+/// A payload that is stored by its content, as it is in the store: sealed, if the letter is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReference {
+    /// SHA-256 of its bytes, in hex.
+    pub sha256: String,
+    /// The number of its bytes.
+    pub bytes: u64,
 }
 
 /// A page of letters to read.
@@ -137,9 +161,12 @@ impl LetterStore {
         letter.archive = row.maybe_text(9);
         (letter.times, letter.last_seen_ms) = (row.int(10).max(1) as u64, row.int(11));
         let mut sealed = None;
+        let mut references = PayloadReferences::default();
         if payload {
-            let received = self.part(row, 15)?.unwrap_or_default();
-            let current = self.part(row, 17)?;
+            let (received, current);
+            (received, references.received) = self.part(letter.id, row, 15)?;
+            (current, references.current) = self.part(letter.id, row, 17)?;
+            let received = received.unwrap_or_default();
             match (row.maybe_blob(13), row.maybe_text(14)) {
                 (wrap, Some(key_id)) => {
                     let wrap = wrap.unwrap_or_default();
@@ -155,14 +182,31 @@ impl LetterStore {
             plan: row.maybe_int(3),
             letter,
             sealed,
+            references,
         })
     }
 
     /// A payload from column `at`, or from the blob whose hash is in the next column.
-    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Vec<u8>>> {
-        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(row.maybe_blob(at)) };
+    fn part(
+        &mut self,
+        id: LetterId,
+        row: &Vals,
+        at: usize,
+    ) -> Result<(Option<Vec<u8>>, Option<PayloadReference>)> {
+        let Some(sha) = row.maybe_blob(at + 1) else { return Ok((row.maybe_blob(at), None)) };
         let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
-        rows.first().map(|row| Some(row.blob(0))).ok_or_else(|| broken("a blob is missing"))
+        let sha256 = hex(&sha);
+        let lost = |what: &str| {
+            broken(format!(
+                "the payload {sha256} of letter {id} {what}; restore the store from a copy, or purge the letter (`tidegate dlq purge --id {id} --yes`)"
+            ))
+        };
+        let bytes = rows.first().map(|row| row.blob(0)).ok_or_else(|| lost("is missing"))?;
+        if Sha256::digest(&bytes).as_slice() != sha {
+            return Err(lost("is damaged: its bytes have another hash"));
+        }
+        let reference = PayloadReference { sha256, bytes: bytes.len() as u64 };
+        Ok((Some(bytes), Some(reference)))
     }
 
     /// One letter with its payload.
