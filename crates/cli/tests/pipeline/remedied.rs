@@ -30,6 +30,9 @@ fn bow_ties_are_mended_into_a_layer_of_polygons_and_stay_resolved() {
     let result = bench.runs(0);
     assert_eq!((&result["unchanged"], &result["rejected"]), (&json!(10), &json!(0)), "{result}");
     assert_eq!(open(&bench).len(), 0);
+    // Nor when the letters are in an archive.
+    assert_eq!(dlq(&bench, &["archive", "--state", "resolved", "--to", "archive"]).code, 0);
+    assert_eq!(bench.runs(0)["rejected"], 0);
     // A row that somebody deleted is not there: its letter is a new one.
     let db = rusqlite::Connection::open(bench.path("out.gpkg")).unwrap();
     db.execute_batch("DROP TRIGGER IF EXISTS rtree_out_geom_delete; DELETE FROM out WHERE id = 3").unwrap();

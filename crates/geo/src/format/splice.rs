@@ -171,7 +171,7 @@ mod tests {
         };
         // The second and third rows of a file with CRLF, without a line end at its end.
         let csv = "id,v\r\n1, 1.50\r\n2,b";
-        let changed = edit(csv, Format::Csv, &[(span(16, 3), "2,c")], &["3,d"], Some(span(16, 3)));
+        let changed = edit(csv, Format::Csv, &[(span(15, 3), "2,c")], &["3,d"], Some(span(15, 3)));
         assert_eq!(changed, "id,v\r\n1, 1.50\r\n2,c\n3,d\n");
         let seq = "\u{1e}{\"a\": 1}\n\u{1e}{}\n";
         assert_eq!(edit(seq, Format::GeoJsonSeq, &[], &["{1}"], None), format!("{seq}\u{1e}{{1}}\n"));

@@ -1,6 +1,5 @@
 //! The third thread of a run: makes rejects durable, then rows and checkpoint together.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -270,21 +269,18 @@ impl Landing<'_, '_> {
     ) -> Result<(), CommitFailure> {
         let Some(rows) = self.row_keys.as_ref().filter(|_| !rejected.is_empty()) else { return Ok(()) };
         let repaired = self.rejects.repaired(rejected).map_err(CommitFailure::Rejects)?;
-        let mut keys = Vec::new();
-        for (reject, _) in rejected.iter().zip(repaired).filter(|(_, repaired)| *repaired) {
-            if let Some(key) = rows.key(reject) {
-                keys.push((reject.record, key));
-            }
-        }
-        let (records, keys): (Vec<u64>, Vec<Vec<String>>) = keys.into_iter().unzip();
-        if keys.is_empty() {
+        let key = |(reject, repaired): (&Reject, bool)| rows.key(reject).filter(|_| repaired);
+        let keys: Vec<Option<Vec<String>>> = rejected.iter().zip(repaired).map(key).collect();
+        let asked: Vec<Vec<String>> = keys.iter().flatten().cloned().collect();
+        if asked.is_empty() {
             return Ok(());
         }
-        let there = self.sink.has(&keys).map_err(CommitFailure::Put)?;
-        let there: HashSet<u64> =
-            records.into_iter().zip(there).filter(|(_, there)| *there).map(|(record, _)| record).collect();
-        let (known, new) =
-            std::mem::take(rejected).into_iter().partition(|reject| there.contains(&reject.record));
+        let mut there = self.sink.has(&asked).map_err(CommitFailure::Put)?.into_iter();
+        let (mut known, mut new) = (Vec::new(), Vec::new());
+        for (reject, key) in std::mem::take(rejected).into_iter().zip(keys) {
+            let is_there = key.is_some() && there.next() == Some(true);
+            if is_there { known.push(reject) } else { new.push(reject) }
+        }
         *rejected = new;
         next.counts.repaired_before(&known);
         Ok(())

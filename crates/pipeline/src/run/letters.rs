@@ -128,6 +128,8 @@ pub(super) struct DeadRejects {
     identity: String,
     /// The records that were repaired and replayed before the run began.
     repaired: RepairedRecords,
+    /// The store, once it was asked about them.
+    store: Option<LetterStore>,
     place: LetterStoreLocation,
     pipeline: String,
     fingerprint: String,
@@ -181,6 +183,7 @@ impl DeadRejects {
             letters: Letters::open(&place).map_err(not_started)?,
             identity,
             repaired,
+            store: None,
             place,
             pipeline: parts.id.clone(),
             fingerprint: parts.fingerprint.clone(),
@@ -307,13 +310,13 @@ impl Rejects for DeadRejects {
         if self.repaired.is_empty() || rejects.is_empty() {
             return Ok(vec![false; rejects.len()]);
         }
-        let mut store = LetterStore::open(&self.place).map_err(failed)?;
-        let mut found = Vec::with_capacity(rejects.len());
-        for reject in rejects {
-            let letter = self.letter(reject, 0);
-            found.push(store.is_repaired(&self.repaired, &letter).map_err(failed)?);
-        }
-        Ok(found)
+        let letters: Vec<Letter> = rejects.iter().map(|reject| self.letter(reject, 0)).collect();
+        let store = match &mut self.store {
+            Some(store) => store,
+            none => none.insert(LetterStore::open(&self.place).map_err(failed)?),
+        };
+        let is_repaired = |letter| store.is_repaired(&self.repaired, letter).map_err(failed);
+        letters.iter().map(is_repaired).collect()
     }
 
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {

@@ -135,13 +135,9 @@ pub fn merge(path: &Path, field: &str, updates: &[Update]) -> Result<(), ReplayE
                 schema.add(name.clone(), value.kind());
             }
         }
-        let old = OldFile {
-            schema: Arc::new(schema),
-            crs: Crs::wgs84(),
-            layer: path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned(),
-            batches: Vec::new(),
-            rows: HashMap::new(),
-        };
+        let layer = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
+        let (schema, batches, rows) = (Arc::new(schema), Vec::new(), HashMap::new());
+        let old = OldFile { schema, crs: Crs::wgs84(), layer, batches, rows };
         return write_whole(path, &old, &updates);
     }
     let old = OldFile::read(path, field, &updates)?;

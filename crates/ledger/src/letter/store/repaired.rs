@@ -29,8 +29,10 @@ impl LetterStore {
         let rows = self.db.query(
             "SELECT r.once, rg.code, l.seq FROM letter l JOIN grp g ON g.grp = l.grp
              JOIN letter r ON r.id = l.root JOIN grp rg ON rg.grp = r.grp
-             WHERE g.pipeline = ?1 AND l.state = ?2 ORDER BY l.seq",
-            &[pipeline.into(), (LetterState::Resolved as i64).into()],
+             WHERE g.pipeline = ?1 AND (l.state = ?2 OR l.state = ?3)
+               AND EXISTS (SELECT 1 FROM member m WHERE m.seq = l.seq AND m.ended = 'resolved')
+             ORDER BY l.seq",
+            &[pipeline.into(), (LetterState::Resolved as i64).into(), (LetterState::Archived as i64).into()],
         )?;
         let letter = |row: &super::Vals| Some((row.blob(0).try_into().ok()?, (row.text(1), row.int(2))));
         Ok(RepairedRecords { letters: rows.iter().filter_map(letter).collect() })
@@ -46,10 +48,8 @@ impl LetterStore {
         if code != letter.failure.code.as_str() {
             return Ok(false);
         }
-        let rows = self.db.query(
-            "SELECT b.envelope FROM body b JOIN letter l ON l.seq = b.seq WHERE b.seq = ?1 AND l.state = ?2",
-            &[(*seq).into(), (LetterState::Resolved as i64).into()],
-        )?;
+        // It may have been purged since.
+        let rows = self.db.query("SELECT envelope FROM body WHERE seq = ?1", &[(*seq).into()])?;
         let Some(row) = rows.first() else { return Ok(false) };
         let resolved: Letter = serde_json::from_str(&row.text(0)).map_err(broken)?;
         Ok(resolved.idempotency_key != resolved.lineage.root_key)
