@@ -16,16 +16,20 @@ mod init;
 mod journeys;
 mod keys;
 mod kill;
+mod letter_detail;
 mod letters;
 mod manifest;
 mod postgis;
 #[path = "../common/provider.rs"]
 mod provider;
+mod remedied;
 mod remote;
+mod replay;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
 mod sink_down;
+mod spliced;
 mod steps;
 mod stranger;
 mod stream;

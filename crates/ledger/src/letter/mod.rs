@@ -53,6 +53,7 @@ pub mod replay;
 pub mod seal;
 pub mod store;
 mod text;
+mod worker;
 mod writer;
 
 pub use draft::{LetterDraft, PUT_STAGE};
@@ -64,6 +65,7 @@ pub use error::LetterError;
 pub use filter::LetterFilter;
 pub use record_key::RecordKeys;
 pub use store::{LetterStore, LetterStoreLocation, Put};
+pub use worker::worker;
 pub use writer::{LetterTicket, Letters, now_ms};
 
 use std::collections::BTreeMap;

@@ -19,6 +19,7 @@ use super::lifecycle::{RunEntry, RunStatus, Started};
 use super::patience::patiently;
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{Began, End, RunError, RunReport};
+use super::row_keys::RowKeys;
 use super::since::{self, ReadScope};
 use super::source::{self, Source, Told};
 use super::state::{RunCheckpoint, StateDir};
@@ -358,6 +359,7 @@ impl Setup<'_> {
             batches: 0,
             running,
             keeps: sink.keeps_checkpoints(),
+            row_keys: RowKeys::of(self.manifest, &sink),
             sync: self.sync(&sink)?,
             since: self.since().cloned().map(|since| since.field).zip(scope.clone()),
             warnings: Vec::new(),

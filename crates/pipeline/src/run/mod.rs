@@ -21,6 +21,8 @@
 //! | `described` | the description of a source when the run began |
 //! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
+//! | `fitting` | fits repaired geometries into what the sink holds |
+//! | `payload` | reads the payload of a letter as the record that it was at its stage |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the last runs, for monitoring |
 //! | `begin` | decides: continue the unfinished run, or start a new one |
@@ -28,7 +30,7 @@
 //! | `drive` | drives the run: its starting point, its threads, its result |
 //! | `transform` | the second thread: steps and gates |
 //! | `stream` | the threads before it, one for each step that calls a service |
-//! | `landing` | the third: rejects, rows and checkpoint |
+//! | `landing`, `row_keys` | the third: rejects, rows and checkpoint; the rows of rejected records |
 //! | `report` | the result of a run |
 //! | `plan` | plans a run without executing it |
 
@@ -40,6 +42,7 @@ mod csv_rows;
 mod described;
 mod drive;
 mod fetched;
+mod fitting;
 mod in_place;
 mod landing;
 mod last;
@@ -47,11 +50,13 @@ pub mod letters;
 mod lifecycle;
 mod paged;
 mod patience;
+mod payload;
 mod plan;
 mod plausible;
 pub mod rejects;
 mod replay;
 mod report;
+mod row_keys;
 mod service;
 mod since;
 pub mod source;

@@ -45,6 +45,15 @@ pub trait Rejects: Send {
     /// When nothing of the batch may be committed.
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
 
+    /// Which of these records were repaired before, and their repaired form put into the sink by a
+    /// replay.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn repaired(&mut self, rejects: &[Reject]) -> Result<Vec<bool>, BatchRefused> {
+        Ok(vec![false; rejects.len()])
+    }
+
     /// Sets the run that the rejects belong to; a resumed run has the id that it began with.
     fn of_run(&mut self, _run: &str) {}
 

@@ -59,6 +59,8 @@ pub(super) struct ServiceLink<T> {
     pub(super) cache_max_age: Duration,
     /// The number of the run, under which failures are cached; 0 caches none.
     pub(super) run: u64,
+    /// Its name in the manifest.
+    pub(super) name: String,
     /// How the service is spoken to: the name of its profile.
     pub(super) driver: String,
     /// Its address, without a key.
@@ -562,6 +564,8 @@ impl<K: RemoteKind> DispatcherState<K> {
             verdict: attempt.verdict.code.to_string(),
             status: attempt.verdict.status,
             delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
+            took_ms: attempt.settled.since(attempt.sent).as_millis() as u64,
+            hint_ms: attempt.verdict.until().map(|until| until.since(attempt.settled).as_millis() as u64),
         };
         CallHistory {
             attempts: outcome.history().iter().map(attempt).collect(),

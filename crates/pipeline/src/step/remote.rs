@@ -112,6 +112,7 @@ struct QuestionedBatch<K: RemoteKind> {
 /// Whom a failed call was for, as a dead letter names it.
 #[derive(Clone)]
 struct ServiceLabel {
+    host: String,
     name: String,
     driver: String,
     url: String,
@@ -152,7 +153,8 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
             stop: self.stop.clone(),
             caller: self.dispatcher.caller().clone(),
             service: ServiceLabel {
-                name: link.line.host.clone(),
+                host: link.line.host.clone(),
+                name: link.name.clone(),
                 driver: link.driver.clone(),
                 url: link.base.clone(),
             },
@@ -232,8 +234,8 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                 cached: settled.is_some_and(|settled| settled.cached || !is_first),
             });
         }
-        let batch = self.kind.fill(batch, &rows)?;
-        let batch = aside.set_aside(batch, refused);
+        let keep = aside.refuse(&batch, refused);
+        let batch = self.kind.fill(batch, &rows)?.filter(&keep);
         if !calls.is_empty() {
             for reject in aside.rejected.iter_mut().chain(&mut aside.failed) {
                 if reject.call.is_none() && reject.stage == aside.stage {
@@ -247,8 +249,8 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
 
 impl ServiceLabel {
     fn failed(&self, CallHistory { attempts, not_before_ms }: CallHistory) -> FailedCall {
-        let ServiceLabel { name, driver, url } = self.clone();
-        FailedCall { service: name, driver, url, attempts, not_before_ms }
+        let ServiceLabel { host, name, driver, url } = self.clone();
+        FailedCall { service: host, name, driver, url, attempts, not_before_ms }
     }
 }
 

@@ -7,6 +7,7 @@ use tidegate_core::quote::is_unsafe;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 use tidegate_ledger::letter::Letter;
+use tidegate_ledger::letter::store::PayloadReference;
 
 use super::list::{blur, plain};
 use super::subject::record;
@@ -59,6 +60,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         let mut value = plain(letter, exact);
         value["audit"] = json!(audit.iter().map(entry).collect::<Vec<_>>());
         value["children"] = json!(children.iter().map(ToString::to_string).collect::<Vec<_>>());
+        value["payload_references"] = json!(row.references);
         value["sealed_with"] = json!(row.sealed.as_ref().map(|s| &s.key_id));
         if exact {
             value["received"] = String::from_utf8_lossy(&letter.payload.received).into();
@@ -92,7 +94,8 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));
     say("record", record(letter));
     say("source", format!("{} {}", letter.source.uri, letter.source.position).trim().to_owned());
-    say("service", format!("{} {}", f.service, f.driver).trim().to_owned());
+    say("service", [f.service_name.as_str(), &f.driver].join(" ").trim().to_owned());
+    say("host", f.service.clone());
     if let Some(http) = &f.http {
         let status = http.status.map_or_else(|| "no status".into(), |s| s.to_string());
         say("asked", format!("{} {}: {status}", http.method, http.url));
@@ -106,6 +109,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             "geometry",
             format!("{} with {} vertices in {}", text("geometry_type"), text("vertices"), text("source_crs")),
         );
+        say("target", text("target_crs"));
         say("box", text("bbox"));
         if let Some(d) = s.get("defect") {
             let get = |name: &str| d.get(name).map(ToString::to_string).unwrap_or_default();
@@ -120,9 +124,14 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     for (n, a) in f.attempts.iter().enumerate() {
         let status = a.status.map_or_else(String::new, |s| format!(" {s}"));
         let waited = if a.delay_ms > 0 { format!(", {} ms later", a.delay_ms) } else { String::new() };
-        say(&format!("attempt {}", n + 1), format!("{} {}{status}{waited}", rfc3339(a.at_ms), a.verdict));
+        let hint = a.hint_ms.map_or_else(String::new, |ms| format!(", asked for a wait of {ms} ms"));
+        let took = format!(", took {} ms", a.took_ms);
+        let what = format!("{} {}{status}{took}{hint}{waited}", rfc3339(a.at_ms), a.verdict);
+        say(&format!("attempt {}", n + 1), what);
     }
     say("given up", rfc3339(f.failed_ms));
+    say("worker", f.worker.clone());
+    say("trace", f.trace_id.clone());
     say(
         "deaths",
         match letter.lineage.parent {
@@ -143,6 +152,11 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("archive", letter.archive.clone().unwrap_or_default());
     for e in &audit {
         say("audit", format!("{} {} by {} {}", rfc3339(e.at_ms), e.act, e.who, e.detail));
+    }
+    for (name, reference) in [("received", &row.references.received), ("now", &row.references.current)] {
+        if let Some(PayloadReference { sha256, bytes }) = reference {
+            say("blob", format!("{name} sha256:{sha256}, {bytes} bytes"));
+        }
     }
     match (&row.sealed, exact) {
         (_, true) => {

@@ -30,6 +30,7 @@ mod plan;
 mod postgres;
 mod put;
 mod read;
+mod repaired;
 mod schema;
 mod sqlite;
 
@@ -39,7 +40,8 @@ pub use location::LetterStoreLocation;
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
-pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};
+pub use read::{By, Health, LetterGroup, LetterPage, PayloadReference, PayloadReferences, StoredLetter};
+pub use repaired::RepairedRecords;
 
 use super::error::{LetterError, Result};
 use crate::audit::{AuditEvent, AuditWriter};

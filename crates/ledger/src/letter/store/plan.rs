@@ -30,6 +30,8 @@ pub struct ReplayPlan {
     pub dead: u64,
     /// The number of letters released to the state that they had before.
     pub back: u64,
+    /// The number of letters that were purged before they could be replayed.
+    pub purged: u64,
     /// The number of letters still to be replayed.
     pub left: u64,
 }
@@ -159,9 +161,34 @@ impl LetterStore {
             }
             let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
             audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
+            // Another process may have taken or purged the letters in the meantime.
+            close(db, writer, plan, "done", now_ms)?;
             Ok(plan)
         })?;
         self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
+    }
+
+    /// Takes letters that no longer exist out of unfinished replay plans, and ends the plans that
+    /// have none left.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn plans_settle(&mut self, now_ms: i64) -> Result<()> {
+        let running = self.db.query("SELECT plan FROM plan WHERE state = 'running' ORDER BY plan", &[])?;
+        if running.is_empty() {
+            return Ok(());
+        }
+        self.tx(|db, writer| {
+            for plan in running.iter().map(|row| row.int(0)) {
+                db.exec(
+                    "UPDATE member SET ended = 'purged' WHERE plan = ?1 AND ended IS NULL
+                     AND NOT EXISTS (SELECT 1 FROM letter l WHERE l.seq = member.seq AND l.plan = ?1)",
+                    &[plan.into()],
+                )?;
+                close(db, writer, plan, "done", now_ms)?;
+            }
+            Ok(())
+        })
     }
 
     /// A replay plan and its progress.
@@ -188,6 +215,7 @@ impl LetterStore {
             resolved: of("resolved"),
             dead: of("dead"),
             back: of("back"),
+            purged: of("purged"),
             left: of(""),
         }))
     }

@@ -6,6 +6,7 @@ use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use tidegate_core::hex::hex;
 use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
 /// A letter with its row in the store.
@@ -24,6 +25,28 @@ pub struct StoredLetter {
     pub letter: Letter,
     /// The sealed payload as stored, if it was requested.
     pub sealed: Option<Sealed>,
+    /// The references to payloads that are stored by their content, if they were requested.
+    pub references: PayloadReferences,
+}
+
+/// The references of a letter to payloads that are too large for its envelope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReferences {
+    /// The payload as received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received: Option<PayloadReference>,
+    /// The payload as it is now, if that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<PayloadReference>,
+}
+
+/// A payload that is stored by its content, as it is in the store: sealed, if the letter is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReference {
+    /// SHA-256 of its bytes, in hex.
+    pub sha256: String,
+    /// The number of its bytes.
+    pub bytes: u64,
 }
 
 /// A page of letters to read.
@@ -107,6 +130,9 @@ pub(super) const CAPACITY: u64 = 5_000_000;
 
 const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive, l.times, l.last_ms";
 
+/// A payload, and its reference if it is not in the row.
+type PayloadPart = (Option<Vec<u8>>, Option<PayloadReference>);
+
 impl LetterStore {
     /// The letters that match a filter, without payloads unless requested.
     ///
@@ -184,13 +210,16 @@ impl LetterStore {
         letter.archive = row.maybe_text(9);
         (letter.times, letter.last_seen_ms) = (row.int(10).max(1) as u64, row.int(11));
         let mut sealed = None;
+        let mut references = PayloadReferences::default();
         if payload {
-            let (Some(received), Some(current)) = (self.part(row, 15)?, self.part(row, 17)?) else {
+            let (Some((received, first)), Some((current, second))) = (self.part(row, 15)?, self.part(row, 17)?)
+            else {
                 return Ok(Err("a part of its payload is missing or damaged"));
             };
             if !checksum::payloads_are_whole(&envelope, received.as_deref(), current.as_deref()) {
                 return Ok(Err("its payload does not match its checksum"));
             }
+            (references.received, references.current) = (first, second);
             let received = received.unwrap_or_default();
             match (row.maybe_blob(13), row.maybe_text(14)) {
                 (wrap, Some(key_id)) => {
@@ -207,16 +236,20 @@ impl LetterStore {
             plan: row.maybe_int(3),
             letter,
             sealed,
+            references,
         }))
     }
 
     /// A payload from column `at`, or from the blob whose hash is in the next column; `None` if
     /// that is missing or damaged.
-    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Option<Vec<u8>>>> {
-        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(Some(row.maybe_blob(at))) };
+    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<PayloadPart>> {
+        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(Some((row.maybe_blob(at), None))) };
         let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
         let bytes = rows.first().map(|row| row.blob(0));
-        Ok(bytes.filter(|bytes| Sha256::digest(bytes).as_slice() == sha).map(Some))
+        Ok(bytes.filter(|bytes| Sha256::digest(bytes).as_slice() == sha).map(|bytes| {
+            let reference = PayloadReference { sha256: hex(&sha), bytes: bytes.len() as u64 };
+            (Some(bytes), Some(reference))
+        }))
     }
 
     /// One letter with its payload.

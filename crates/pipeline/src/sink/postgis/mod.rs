@@ -205,6 +205,14 @@ fn standing(client: &mut BoundedClient, name: &str) -> Result<Standing, SinkErro
     Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
 }
 
+/// See [`Spec::held_shape`].
+pub(super) fn held_shape(table: &SinkTable) -> Result<super::HeldShape, SinkError> {
+    let config = config(&table.url)?;
+    let mut client = config.connect().map_err(|e| could_not_connect(&config, &e))?;
+    let Some(layout) = TableLayout::read(&mut client, table)? else { return Ok(super::HeldShape::default()) };
+    Ok(layout.held_shape(table)?)
+}
+
 /// See [`Spec::differences`].
 pub(super) fn differences(spec: &Spec, table: &SinkTable) -> Result<Vec<String>, SinkError> {
     let wanted = TableNeeds::of(spec, table)?;
@@ -632,6 +640,10 @@ impl Sink for PostgisTable {
 
     fn spare(&mut self, keys: &[Vec<String>]) -> Result<(), SinkError> {
         self.spare_keys(keys)
+    }
+
+    fn has(&mut self, keys: &[Vec<String>]) -> Result<Vec<bool>, SinkError> {
+        self.has_rows(keys)
     }
 
     fn absent(&mut self) -> Result<AbsentRows, SinkError> {
