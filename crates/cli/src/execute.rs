@@ -76,7 +76,8 @@ impl Execution<'_> {
         let done = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| self.draw(&watch, &done));
-            let result = go(manifest, &self.options, &watch);
+            let options = RunOptions { program: std::env::current_exe().ok(), ..self.options.clone() };
+            let result = go(manifest, &options, &watch);
             done.store(true, Ordering::Relaxed);
             result
         });

@@ -18,6 +18,7 @@ mod keys;
 mod kill;
 mod letters;
 mod manifest;
+mod poison;
 mod postgis;
 #[path = "../common/provider.rs"]
 mod provider;

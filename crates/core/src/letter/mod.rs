@@ -3,7 +3,7 @@
 //! A dead letter is a record that was given up, with everything needed to understand, repair and
 //! replay it. The store, the remedies and the replay are in other crates. This module decides the
 //! class of a failure ([`class`]), which letters form a group ([`fingerprint`]), when a batch is an
-//! incident ([`incident`]), which state transitions are allowed ([`state`]), the key of a replay
+//! incident ([`incident`]), which records may have killed the process ([`poison`]), which state transitions are allowed ([`state`]), the key of a replay
 //! ([`lineage`]), what the message of a sealed letter leaves out ([`withhold`]), and the id of a letter ([`id`]).
 
 pub mod class;
@@ -11,6 +11,7 @@ pub mod fingerprint;
 pub mod id;
 pub mod incident;
 pub mod lineage;
+pub mod poison;
 pub mod state;
 pub mod withhold;
 

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::crash;
 use super::drive::RunWatch;
+use super::in_work::InWork;
 use super::lifecycle::Running;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::since::{self, ReadScope};
@@ -50,6 +51,7 @@ pub(super) struct Landing<'a, 's> {
     pub(super) since: Option<(String, ReadScope)>,
     /// Warnings about what was not done.
     pub(super) warnings: Vec<String>,
+    pub(super) in_work: &'a InWork,
 }
 
 /// The settings of `mode: sync`.
@@ -146,6 +148,7 @@ impl Landing<'_, '_> {
             took,
         };
         self.teller.landed(&checkpoint, &landed);
+        self.in_work.landed(checkpoint.counts.read);
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
         self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);

@@ -23,6 +23,7 @@
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the last runs, for monitoring |
+//! | `in_work`, `alone` | the records in work when the process died; tries them alone, in a process of their own |
 //! | `begin` | decides: continue the unfinished run, or start a new one |
 //! | `counts` | the outcomes of the records |
 //! | `drive` | drives the run: its starting point, its threads, its result |
@@ -32,6 +33,7 @@
 //! | `report` | the result of a run |
 //! | `plan` | plans a run without executing it |
 
+mod alone;
 mod begin;
 mod build;
 mod counts;
@@ -41,6 +43,7 @@ mod described;
 mod drive;
 mod fetched;
 mod in_place;
+mod in_work;
 mod landing;
 mod last;
 pub mod letters;
@@ -62,6 +65,7 @@ mod table;
 mod trail;
 mod transform;
 
+pub use alone::{PoisonRecord, TRY_VERB, try_records};
 pub(crate) use build::grids;
 pub use build::{PipelineParts, build, look};
 pub use counts::RecordCounts;

@@ -176,7 +176,11 @@ fn judge_all(
 }
 
 /// Takes one batch through the gates.
-fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<BatchWork, TransformEnd> {
+pub(super) fn judge(
+    transit: InTransit,
+    gates: &mut Gates,
+    is_over: &AtomicBool,
+) -> Result<BatchWork, TransformEnd> {
     let InTransit { records, mut aside, read, unreadable, span, position } = transit;
     let batch = records.collect(&mut aside, is_over)?;
     gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(TransformEnd::Halted)?;

@@ -15,7 +15,7 @@
 //! | `audit`, `audit_head`, `audit_checkpoint` | the audit log ([`crate::audit`]) |
 //! | `tombstone` | ids of purged letters, with time and reason |
 //! | `plan`, `member` | replay plans and their letters |
-//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records in progress; replay specifications; settings |
+//! | `incident`, `pipeline`, `meta` | suspended pipelines; replay specifications; settings |
 //!
 //! Why the rows of `letter` are narrow: listing a million letters reads about 100 MB of them and no
 //! payloads.
