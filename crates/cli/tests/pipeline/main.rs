@@ -17,6 +17,7 @@ mod journeys;
 mod keys;
 mod kill;
 mod letters;
+mod limits;
 mod manifest;
 mod poison;
 mod postgis;

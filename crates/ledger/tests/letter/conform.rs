@@ -365,7 +365,11 @@ fn purge_leaves_tombstones_and_obeys_holds(bench: &Bench) {
 }
 
 fn retention_counts_from_the_first_failure(bench: &Bench) {
-    put(bench, 0..10);
+    let letters: Vec<Letter> =
+        (0..10).map(|n| Letter { state: LetterState::Dismissed, ..letter(n) }).collect();
+    let handle = bench.letters();
+    handle.put(&letters).wait().unwrap();
+    handle.close();
     let mut store = bench.store();
     let end = T0 + 60 * DAY_MS;
     assert_eq!(store.retain(end).unwrap().purged, 0);

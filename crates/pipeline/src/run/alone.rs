@@ -88,11 +88,11 @@ pub(super) fn find(
 ) -> Result<Vec<PoisonRecord>, String> {
     while spec.poison.len() < POISON_MAX && !stop.load(Ordering::Relaxed) {
         match trial(program, &spec, stop) {
-            Trial::Lived => break,
-            Trial::Died { at: Some((record, stage)), how } => {
+            ChildEnd::Lived => break,
+            ChildEnd::Died { at: Some((record, stage)), how } => {
                 spec.poison.push(PoisonRecord { record, stage, how });
             }
-            Trial::Died { at: None, how } => {
+            ChildEnd::Died { at: None, how } => {
                 return Err(format!(
                     "the process died repeatedly, and reading the source after record {} kills it ({how}). Such a record cannot be set aside; repair or remove it in the source",
                     spec.read.max(spec.suspects.0)
@@ -103,17 +103,17 @@ pub(super) fn find(
     Ok(spec.poison)
 }
 
-enum Trial {
+enum ChildEnd {
     /// It came to the end, or was not able to start.
     Lived,
     /// It died at a record, or while reading.
     Died { at: Option<(u64, String)>, how: String },
 }
 
-fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> Trial {
+fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> ChildEnd {
     let mut command = Command::new(program);
     command.arg(TRY_VERB).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return Trial::Lived };
+    let Ok(mut child) = command.spawn() else { return ChildEnd::Lived };
     let Ok(text) = serde_json::to_string(spec) else { return ended(&mut child) };
     // Held open while the child lives: it ends when this process does.
     let mut stdin = child.stdin.take();
@@ -139,18 +139,18 @@ fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> Trial {
     let mut words = last.line.splitn(3, ' ');
     match (words.next(), words.next().and_then(|n| n.parse().ok()), words.next()) {
         (Some("work" | "wait"), Some(record), Some(stage)) => {
-            Trial::Died { at: Some((record, stage.to_owned())), how }
+            ChildEnd::Died { at: Some((record, stage.to_owned())), how }
         }
-        (Some("read"), ..) => Trial::Died { at: None, how },
-        _ => Trial::Lived,
+        (Some("read"), ..) => ChildEnd::Died { at: None, how },
+        _ => ChildEnd::Lived,
     }
 }
 
 /// Ends a child that is not needed.
-fn ended(child: &mut Child) -> Trial {
+fn ended(child: &mut Child) -> ChildEnd {
     let _ = child.kill();
     let _ = child.wait();
-    Trial::Lived
+    ChildEnd::Lived
 }
 
 /// The last line of a child.

@@ -80,6 +80,7 @@ impl Landing<'_, '_> {
                 }
                 Err(failed) => failed,
             };
+            self.watch.telemetry.records.refused(work.batch.len() as u64);
             self.sink.rollback();
             self.rejects.rewind(self.checkpoint.rejects).map_err(TransformEnd::Broken)?;
             let (checkpoint, error) = match failed {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
-use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::letter::{FailureClass, LetterState, blur};
 use tidegate_core::quote::shell;
 
 use super::build::PipelineParts;
@@ -22,6 +22,7 @@ use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::report::RunError;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
+use crate::letter::store::ARCHIVE;
 use crate::letter::{
     Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
     RecordKeys, Versions, flood, now_ms,
@@ -68,7 +69,7 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
             open.failed,
             open.batch,
             open.code,
-            open.message,
+            blur(&open.message),
             open.incident,
             shell(&place.to_string())
         )
@@ -79,6 +80,13 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
 pub(super) fn not_started(error: LetterError) -> RunError {
     let what = format!("dead_letters: {error}");
     if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
+}
+
+/// Stores where open letters are archived at the end of their retention, for all commands that purge.
+fn set_archive(store: &mut LetterStore, form: &DeadLetters, folder: &Path) -> Result<(), LetterError> {
+    let Some(to) = &form.archive else { return Ok(()) };
+    let to = if to.contains("://") { to.clone() } else { absolute(&folder.join(to)).display().to_string() };
+    if store.setting(ARCHIVE)?.as_ref() == Some(&to) { Ok(()) } else { store.set(ARCHIVE, &to, now_ms()) }
 }
 
 /// Absolute, because a replay may be started from another directory.
@@ -163,6 +171,7 @@ impl DeadRejects {
         let identity = LetterStore::open(&place)
             .and_then(|mut store| {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
+                set_archive(&mut store, form, folder)?;
                 store.identity()
             })
             .map_err(not_started)?;
@@ -306,7 +315,7 @@ impl Rejects for DeadRejects {
                 incident.failed,
                 incident.batch,
                 incident.code,
-                incident.message,
+                blur(&incident.message),
                 self.pipeline,
                 shell(&self.place.to_string())
             )));

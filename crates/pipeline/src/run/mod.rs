@@ -20,6 +20,7 @@
 //! | `spooled` | downloads all pages of a service before they are read |
 //! | `described` | the description of a source when the run began |
 //! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
+//! | [`auto`] | repairs and replays letters unasked |
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the last runs, for monitoring |
@@ -34,6 +35,7 @@
 //! | `plan` | plans a run without executing it |
 
 mod alone;
+pub mod auto;
 mod begin;
 mod build;
 mod counts;
@@ -66,8 +68,8 @@ mod trail;
 mod transform;
 
 pub use alone::{PoisonRecord, TRY_VERB, try_records};
-pub(crate) use build::grids;
 pub use build::{PipelineParts, build, look};
+pub(crate) use build::{grids, step_label};
 pub use counts::RecordCounts;
 pub use csv_rows::{csv_delimiter, csv_encoding, csv_fields, csv_header};
 pub use described::Described;

@@ -22,6 +22,7 @@
 
 mod act;
 mod audit;
+mod auto;
 mod incident;
 mod location;
 mod plan;
@@ -32,7 +33,8 @@ mod read;
 mod schema;
 mod sqlite;
 
-pub use act::{Amend, Purged};
+pub use act::{ARCHIVE, Amend, Purged};
+pub use auto::{RuleReplays, rule_spec};
 pub use incident::Incident;
 pub use location::LetterStoreLocation;
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
