@@ -145,6 +145,24 @@ fn a_delay_doubles_with_each_failure() {
 }
 
 #[test]
+fn a_rule_decides_about_the_letters_of_its_code() {
+    let desk = parked();
+    // The limit of the rule is spent, or it does not replay: the letter is not replayed as a parked one.
+    let none = "{ auto: [{ code: INVALID_GEOMETRY, retry_after: 1h, replay: false }] }";
+    desk.write("m.yaml", &manifest(none, WIDE));
+    desk.write("in.geojsonl", &square(1));
+    hour_passes(&desk);
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 0);
+    assert_eq!((ids(&desk), desk.states()), (vec![1], vec!["scheduled".to_owned()]));
+    desk.write("m.yaml", &manifest("{ replay_parked: false }", WIDE));
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 0);
+    assert_eq!(desk.states(), ["scheduled"]);
+    desk.write("m.yaml", &manifest(HOURLY, WIDE));
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 0);
+    assert_eq!((ids(&desk), desk.states()), (vec![1, 2], vec!["resolved".to_owned()]));
+}
+
+#[test]
 fn a_parked_letter_is_replayed_at_the_start_of_the_next_run() {
     let desk = parked();
     cause_is_gone(&desk);

@@ -128,6 +128,29 @@ fn an_open_letter_is_archived_before_retention_deletes_it() {
 }
 
 #[test]
+fn a_bucket_is_an_archive_too() {
+    let server = tidegate_chaos::Chaos::start(tidegate_chaos::Config::default()).unwrap();
+    let endpoint = format!("{}/s3", server.url());
+    let desk = Desk::at(".tidegate/letters.db");
+    let to = "dead_letters: { archive: \"s3://cold/letters\" }";
+    desk.write("m.yaml", &crate::nightly::MANIFEST.replace("dead_letters: {}", to));
+    desk.write(
+        "in.geojsonl",
+        "{\"type\":\"Feature\",\"properties\":{\"code\":\"A\",\"v\":\"x\"},\"geometry\":null}\n",
+    );
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 4);
+    let db = rusqlite::Connection::open(desk.path(".tidegate/letters.db")).unwrap();
+    assert_eq!(db.execute("UPDATE letter SET retain_ms = 1", []).unwrap(), 1);
+    let mut command = desk.command(&["dlq", "ls", "--closed", "--format", "json"]);
+    let ran = end(command.env("AWS_ENDPOINT_URL", &endpoint).spawn().unwrap());
+    assert_eq!(ran.json().as_array().unwrap().len(), 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("purged 1 letter past the retention period"), "{}", ran.stderr);
+    let listed =
+        desk.run(&["store", "ls", "s3://cold", "letters", "--format", "ndjson", "--endpoint", &endpoint]);
+    assert_eq!(listed.stdout.lines().count(), 2, "letters and manifest: {}", listed.stdout);
+}
+
+#[test]
 fn open_letters_are_purged_only_when_a_person_says_so() {
     let desk = Desk::parcels();
     assert_eq!(desk.dlq(&["dismiss", "--code", "OUT_OF_BOUNDS", "--why", "test data"]).code, 0);

@@ -119,7 +119,9 @@ pub fn remedy(
         desk.rule(rule, &form)?;
     }
     if form.replay_parked {
-        let due = desk.due(&[], &[LetterState::Scheduled], GENERATIONS_MAX, None).map_err(say)?;
+        let mut due = desk.due(&[], &[LetterState::Scheduled], GENERATIONS_MAX, None).map_err(say)?;
+        // A rule says what happens to the letters of its code, and how many.
+        due.retain(|letter| form.auto.iter().all(|rule| rule.code != letter.failure.code.as_str()));
         desk.replay(due, &rule_spec(PARKED, ""), None).map_err(say)?;
     }
     Ok(desk.done)
