@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 30);
+    assert_eq!(count, 31);
 }
 
 #[test]
@@ -61,6 +61,7 @@ fn the_mandatory_keys_are_those_of_the_form() {
         found,
         [
             ".pipeline",
+            "pipeline.dead_letters.auto.code",
             "pipeline.dead_letters.remedies.rule",
             "pipeline.gates.check",
             "pipeline.id",
@@ -107,7 +108,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 21);
+    assert_eq!(count, 22);
 }
 
 /// The page that describes a section.

@@ -4,6 +4,8 @@
 #[path = "../common/canned.rs"]
 mod canned;
 
+mod auto;
+mod coarse;
 mod desk;
 mod geocode;
 mod keep;

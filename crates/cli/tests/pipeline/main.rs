@@ -18,7 +18,9 @@ mod keys;
 mod kill;
 mod letter_detail;
 mod letters;
+mod limits;
 mod manifest;
+mod poison;
 mod postgis;
 #[path = "../common/provider.rs"]
 mod provider;

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tidegate_core::Code;
+use tidegate_core::letter::LetterState;
 use tidegate_ledger::letter::{
     DAY_MS, Defect, Letter, LetterFilter, LetterStore, LetterStoreLocation, Letters, Spatial, now_ms,
 };
@@ -107,6 +108,11 @@ fn letter(n: u64, days_ago: i64) -> Letter {
     letter.failure.failed_ms = now_ms() - days_ago * DAY_MS;
     letter.lineage.first_failed_ms = letter.failure.failed_ms;
     letter.retained_for(60)
+}
+
+/// One that a person has closed.
+fn closed(n: u64, days_ago: i64) -> Letter {
+    Letter { state: LetterState::Dismissed, ..letter(n, days_ago) }
 }
 
 fn put(bench: &Bench, store: &str, all: &[Letter]) {
@@ -222,14 +228,14 @@ fn retention_runs_at_the_start_and_again() {
     put(
         &bench,
         "a.db",
-        &[letter(1, 61), letter(2, 1), Letter { hold: Some("court".into()), ..letter(3, 80) }],
+        &[closed(1, 61), letter(2, 1), Letter { hold: Some("court".into()), ..letter(3, 80) }],
     );
     let served = Served::start(&bench, &["--dead-letters", "a.db", "--every", "1s"], &[]);
     let text = served.get("/metrics");
     assert!(text.contains("tidegate_letter_letters{pipeline=\"letters:a\"} 2\n"), "{text}");
     assert!(text.contains("tidegate_letter_purged_total{pipeline=\"letters:a\"} 1\n"), "{text}");
     // One that expires while it runs is gone with a later round.
-    put(&bench, "a.db", &[letter(4, 61), letter(5, 61)]);
+    put(&bench, "a.db", &[closed(4, 61), closed(5, 61)]);
     served.wait("purged 2 letters past the retention period from a.db");
     served.until("tidegate_letter_purged_total{pipeline=\"letters:a\"} 3");
     served.end();

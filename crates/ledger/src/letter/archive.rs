@@ -10,6 +10,7 @@ use super::filter::LetterFilter;
 use super::store::{LetterPage, LetterStore, StoredLetter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_client::secret::SecretRef;
 use tidegate_client::store as object;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
@@ -84,6 +85,45 @@ pub struct Archived {
     pub manifest: String,
     /// The manifest.
     pub content: ArchiveManifest,
+}
+
+/// The settings of an archive in a bucket, from the usual variables.
+#[must_use]
+pub fn settings_from_env() -> object::StoreSettings {
+    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
+    let set = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let secret = |name: &str| set(name).map(|_| SecretRef::Env(name.into()));
+    settings.s3.endpoint = set("AWS_ENDPOINT_URL").and_then(|text| text.parse().ok());
+    // Whoever names the endpoint knows where it is.
+    settings.s3.private = settings.s3.endpoint.is_some();
+    settings.s3.region = set("AWS_REGION");
+    settings.s3.access_key = secret("AWS_ACCESS_KEY_ID");
+    settings.s3.secret_key = secret("AWS_SECRET_ACCESS_KEY");
+    settings.s3.session_token = secret("AWS_SESSION_TOKEN");
+    settings
+}
+
+/// Archives the letters that match a filter to a directory or `s3://bucket/base`, from a thread of
+/// its own: the caller may be within a runtime.
+///
+/// # Errors
+/// As [`archive`].
+pub(super) fn archive_to(
+    store: &mut LetterStore,
+    filter: &LetterFilter,
+    to: &str,
+    now_ms: i64,
+) -> Result<Option<Archived>> {
+    let refused = |what: String| LetterError::Refused(format!("letters cannot be archived to {to}: {what}"));
+    let work = || -> Result<Option<Archived>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|e| refused(e.to_string()))?.block_on(async {
+            let client = object::ObjectStoreClient::open(to, &settings_from_env());
+            archive(store, filter, &client.map_err(|e| refused(e.to_string()))?, now_ms).await
+        })
+    };
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(refused("internal error; please report this bug".into())))
 }
 
 /// Archives the letters that match a filter; `None` if there are none. Letters that are in a

@@ -34,7 +34,6 @@ conform! {
     retention_counts_from_the_first_failure
     the_audit_shows_changes
     incidents_open_once_and_close
-    crashes_are_counted
     a_full_store_says_so
     sixty_four_producers_share_commits
     archived_letters_say_where
@@ -418,7 +417,11 @@ fn purge_leaves_tombstones_and_obeys_holds(bench: &Bench) {
 }
 
 fn retention_counts_from_the_first_failure(bench: &Bench) {
-    put(bench, 0..10);
+    let letters: Vec<Letter> =
+        (0..10).map(|n| Letter { state: LetterState::Dismissed, ..letter(n) }).collect();
+    let handle = bench.letters();
+    handle.put(&letters).wait().unwrap();
+    handle.close();
     let mut store = bench.store();
     let end = T0 + 60 * DAY_MS;
     assert_eq!(store.retain(end).unwrap().purged, 0);
@@ -453,17 +456,6 @@ fn incidents_open_once_and_close(bench: &Bench) {
     assert!(store.incidents(Some("other")).unwrap().is_empty());
     store.incident_close(number, T0).unwrap();
     assert!(store.incidents(None).unwrap().is_empty() && store.incident_close(number, T0).is_err());
-}
-
-fn crashes_are_counted(bench: &Bench) {
-    let mut store = bench.store();
-    for deaths in 0..3 {
-        assert_eq!(store.crash_begin("p", "s", "k", T0), Ok(deaths));
-    }
-    assert_eq!(store.crash_begin("p", "s", "other", T0), Ok(0));
-    assert_eq!(store.crash_count("p"), Ok(2));
-    store.crash_end("p", "s", "k").unwrap();
-    assert_eq!((store.crash_count("p"), store.crash_begin("p", "s", "k", T0)), (Ok(1), Ok(0)));
 }
 
 fn a_full_store_says_so(bench: &Bench) {

@@ -28,6 +28,7 @@ use tidegate_geo::{Batch, Problem};
 
 use crate::error::SetupError;
 use crate::manifest::{Check, Gate, Manifest, Per, Severity};
+use crate::run::step_label;
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 pub use declared::{DeclaredGate, declared};
@@ -98,6 +99,13 @@ struct Live {
 /// All gates of a pipeline.
 pub struct Gates {
     live: Vec<Live>,
+    steps: Vec<StepLimit>,
+}
+
+/// The highest share of records that a step may reject.
+struct StepLimit {
+    max_rate: f64,
+    tally: GateTally,
 }
 
 /// The findings of one gate in one batch.
@@ -127,13 +135,19 @@ impl Gates {
         // Unique checks run last, so that a record rejected for another reason does not count as
         // seen.
         live.sort_by_key(|gate| gate.form.check == Check::Unique);
-        Ok(Gates { live })
+        let steps = manifest.pipeline.steps.iter().enumerate().filter_map(|(at, form)| {
+            let gate = step_label(at, form);
+            let tally = GateTally { gate, severity: word(Severity::Halt).into(), ..GateTally::default() };
+            Some(StepLimit { max_rate: form.max_reject_rate?, tally })
+        });
+        Ok(Gates { live, steps: steps.collect() })
     }
 
     /// The same gates for single replayed records: rates are ignored, and a failure that would halt
     /// a run only rejects the record. Gates on the whole run do not apply.
     #[must_use]
     pub fn one_by_one(mut self) -> Gates {
+        self.steps.clear();
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
         for gate in &mut self.live {
             gate.max_rate = 1.0;
@@ -146,13 +160,16 @@ impl Gates {
 
     /// The name, severity and highest failure rate of each gate, for a plan.
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
-        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))
+        let steps =
+            self.steps.iter().map(|step| (step.tally.gate.as_str(), word(Severity::Halt), step.max_rate));
+        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate)).chain(steps)
     }
 
     /// The counts so far.
     #[must_use]
     pub fn tallies(&self) -> Vec<GateTally> {
-        self.live.iter().map(|gate| gate.tally.clone()).collect()
+        let steps = self.steps.iter().map(|step| step.tally.clone());
+        self.live.iter().map(|gate| gate.tally.clone()).chain(steps).collect()
     }
 
     /// The state of all gates, and which of them halted the run.
@@ -165,15 +182,22 @@ impl Gates {
             spatial: gate.form.check.is_spatial(),
             halted: halted == Some(gate.label.as_str()),
         };
-        self.live.iter().map(read).collect()
+        let of_step = |step: &StepLimit| Reading {
+            tally: step.tally.clone(),
+            limit: step.max_rate,
+            nulls: false,
+            spatial: false,
+            halted: halted == Some(step.tally.gate.as_str()),
+        };
+        self.live.iter().map(read).chain(self.steps.iter().map(of_step)).collect()
     }
 
     /// Continues with the counts of an earlier run. A gate added since then starts at zero.
     pub fn restore(&mut self, tallies: &[GateTally]) {
-        for gate in &mut self.live {
-            if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
-                gate.tally.looked = known.looked;
-                gate.tally.failed = known.failed;
+        let own = self.live.iter_mut().map(|gate| &mut gate.tally);
+        for tally in own.chain(self.steps.iter_mut().map(|step| &mut step.tally)) {
+            if let Some(known) = tallies.iter().find(|known| known.gate == tally.gate) {
+                (tally.looked, tally.failed) = (known.looked, known.failed);
             }
         }
     }
@@ -199,6 +223,27 @@ impl Gates {
             let broken: Vec<_> = broken.collect();
             let count = broken.len() as u64;
             gate.settle(GateFindings { looked: count, failed: count, first: broken.into_iter().next() })?;
+        }
+        Ok(())
+    }
+
+    /// Counts the records of a batch that steps rejected, of all that were read.
+    ///
+    /// # Errors
+    /// When a step has rejected more than it may. Then nothing of the batch may be committed.
+    pub fn step_rejects(&mut self, read: u64, rejects: &[Reject]) -> Result<(), Halt> {
+        for StepLimit { max_rate, tally } in &mut self.steps {
+            let own: Vec<_> = rejects.iter().filter(|reject| reject.stage == tally.gate).collect();
+            tally.looked += read;
+            tally.failed += own.len() as u64;
+            let Some(last) = own.last().filter(|_| tally.rate() > *max_rate) else { continue };
+            let said = last.problems.first().map_or_else(String::new, describe);
+            let limit = (*max_rate * 1e8).round() / 1e6;
+            let reason = format!(
+                "{said}; {} of {} in the run so far were rejected, above the limit of {limit} %",
+                tally.failed, tally.looked
+            );
+            return Err(Halt { gate: tally.gate.clone(), record: Some(last.record), reason });
         }
         Ok(())
     }

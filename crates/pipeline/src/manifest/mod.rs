@@ -31,12 +31,12 @@ use std::io::{self, Read};
 use std::path::Path;
 
 pub use form::{
-    Action, AlertName, AlertsSpec, Arrays, AuditSpec, AxisOrderSpec, Bucket, Cast, Check, CircuitBreaker,
-    Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, Flatten, Gate, Geocode, HttpSpec, InputFormat,
-    JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per,
-    Pipeline, RateLimit, RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceSpec, Severity,
-    SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode,
-    YamlScalar,
+    Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
+    CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, Flatten, Gate, Geocode, HttpSpec,
+    InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging,
+    PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceSpec,
+    Severity, SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion,
+    WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

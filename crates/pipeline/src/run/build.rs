@@ -25,6 +25,7 @@ use super::table::TableSource;
 use crate::gate::Gates;
 use crate::manifest::{self, Manifest, Policy};
 use crate::sink::{SinkFolders, Spec};
+use crate::step::content_key::{self, CONTENT_KEY};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 use crate::traffic::Traffic;
 
@@ -176,7 +177,7 @@ pub fn build(
 }
 
 /// The label of a step, as the stage in rejects and letters.
-pub(super) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
+pub(crate) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
     format!("steps[{at}] {}", form.name())
 }
 
@@ -285,6 +286,11 @@ pub(super) fn build_from(
             }
             steps.push(Named { label, before, step, crs });
         }
+    }
+    if to.key.iter().any(|name| name == CONTENT_KEY) {
+        let (before, crs) = (flow.clone(), flow.crs.clone());
+        let step = content_key::build(&mut flow)?;
+        steps.push(Named { label: "sink.key".into(), before, step, crs });
     }
     let gates = Gates::new(manifest, &flow)?;
     let sink =

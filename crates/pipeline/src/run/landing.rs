@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::crash;
 use super::drive::RunWatch;
+use super::in_work::InWork;
 use super::lifecycle::Running;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::row_keys::{RejectKey, RowKeys, key_of};
@@ -53,6 +54,7 @@ pub(super) struct Landing<'a, 's> {
     pub(super) since: Option<(String, ReadScope)>,
     /// Warnings about what was not done.
     pub(super) warnings: Vec<String>,
+    pub(super) in_work: &'a InWork,
 }
 
 /// The settings of `mode: sync`.
@@ -81,6 +83,7 @@ impl Landing<'_, '_> {
                 }
                 Err(failed) => failed,
             };
+            self.watch.telemetry.records.refused(work.batch.len() as u64);
             self.sink.rollback();
             self.rejects.rewind(self.checkpoint.rejects).map_err(TransformEnd::Broken)?;
             let (checkpoint, error) = match failed {
@@ -149,6 +152,7 @@ impl Landing<'_, '_> {
             took,
         };
         self.teller.landed(&checkpoint, &landed);
+        self.in_work.landed(checkpoint.counts.read);
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
         self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);

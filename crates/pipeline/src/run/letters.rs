@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
-use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::letter::{FailureClass, LetterState, blur};
 use tidegate_core::quote::shell;
 
 use super::build::PipelineParts;
@@ -23,7 +23,7 @@ use super::report::RunError;
 use crate::durable;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
-use crate::letter::store::RepairedRecords;
+use crate::letter::store::{ARCHIVE, RepairedRecords};
 use crate::letter::{
     Failure, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
     RecordKeys, Spatial, Versions, flood, now_ms, worker,
@@ -71,7 +71,7 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
             open.failed,
             open.batch,
             open.code,
-            open.message,
+            blur(&open.message),
             open.incident,
             shell(&place.to_string())
         )
@@ -82,6 +82,13 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
 pub(super) fn not_started(error: LetterError) -> RunError {
     let what = format!("dead_letters: {error}");
     if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
+}
+
+/// Stores where open letters are archived at the end of their retention, for all commands that purge.
+fn set_archive(store: &mut LetterStore, form: &DeadLetters, folder: &Path) -> Result<(), LetterError> {
+    let Some(to) = &form.archive else { return Ok(()) };
+    let to = if to.contains("://") { to.clone() } else { absolute(&folder.join(to)).display().to_string() };
+    if store.setting(ARCHIVE)?.as_ref() == Some(&to) { Ok(()) } else { store.set(ARCHIVE, &to, now_ms()) }
 }
 
 /// Absolute, because a replay may be started from another directory.
@@ -174,6 +181,7 @@ impl DeadRejects {
         let (identity, repaired) = LetterStore::open(&place)
             .and_then(|mut store| {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
+                set_archive(&mut store, form, folder)?;
                 Ok((store.identity()?, store.repaired(&parts.id)?))
             })
             .map_err(not_started)?;
@@ -336,7 +344,7 @@ impl Rejects for DeadRejects {
                 incident.failed,
                 incident.batch,
                 incident.code,
-                incident.message,
+                blur(&incident.message),
                 self.pipeline,
                 shell(&self.place.to_string())
             )));

@@ -42,6 +42,14 @@ pub struct Began {
     pub why: String,
 }
 
+impl Began {
+    /// When the run began, in milliseconds since 1970: the first part of its id.
+    #[must_use]
+    pub fn began_ms(&self) -> Option<i64> {
+        i64::from_str_radix(self.run.split('-').next()?, 16).ok()
+    }
+}
+
 impl std::fmt::Display for Began {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Began { run, resumed, why } = self;

@@ -41,6 +41,7 @@ use tidegate_geo::{Batch, Crs, Problem, Schema};
 
 use crate::error::SetupError;
 use crate::manifest::{self, DeletedRows, WriteMode};
+use crate::step::content_key::{CONTENT_KEY, CONTENT_KEY_FIELD};
 use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
 
@@ -339,7 +340,10 @@ impl Spec {
         SinkFolders { manifest: folder, scratch }: SinkFolders<'_>,
         traffic: Traffic,
     ) -> Result<Spec, SetupError> {
-        for name in &form.key {
+        let own =
+            |name: &String| if name == CONTENT_KEY { CONTENT_KEY_FIELD.to_owned() } else { name.clone() };
+        let key: Vec<String> = form.key.iter().map(own).collect();
+        for name in &key {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
         }
         let Some(crs) = flow.crs.clone() else {
@@ -388,7 +392,7 @@ impl Spec {
             (None, Some(table)) => SinkTarget::Table(table.clone()),
             (None, None) => return Err("`sink` has neither `file` nor `postgis`".into()),
         };
-        let (mode, key) = (form.mode(), form.key.clone());
+        let mode = form.mode();
         let managed = match form.deleted {
             _ if form.history => ManagedColumns::Validity,
             DeletedRows::Mark => ManagedColumns::DeletedAt,

@@ -15,6 +15,7 @@
 //! | `geometry` | set_crs, reproject, make_valid, promote_to_multi, force_2d, round |
 //! | `clip` | clip |
 //! | `dedupe` | dedupe |
+//! | `content_key` | the key of a record from its content, for the sink |
 //! | `geocode`, `http` | geocode, http |
 //!
 //! The last two ask services. What they share is in `remote` (a batch in two halves), `window` (how
@@ -24,6 +25,7 @@
 mod cached;
 mod clip;
 mod coerce;
+pub(crate) mod content_key;
 mod dedupe;
 mod digest_map;
 mod dispatch;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_client::store as object;
-use tidegate_core::letter::LetterState;
+use tidegate_core::letter::{LetterState, blur};
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::archive;
 use tidegate_ledger::letter::store::{Amend, LetterPage};
@@ -103,17 +103,11 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
         ));
         return Ok(Exit::Done);
     }
-    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
-    settings.s3.endpoint.clone_from(&args.endpoint);
-    settings.s3.private = args.allow_private;
-    settings.s3.region = std::env::var("AWS_REGION").ok();
-    let usual = |name: &str| {
-        let set = std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        set.then(|| tidegate_client::secret::SecretRef::Env(name.into()))
-    };
-    settings.s3.access_key = usual("AWS_ACCESS_KEY_ID");
-    settings.s3.secret_key = usual("AWS_SECRET_ACCESS_KEY");
-    settings.s3.session_token = usual("AWS_SESSION_TOKEN");
+    let mut settings = archive::settings_from_env();
+    if args.endpoint.is_some() {
+        settings.s3.endpoint.clone_from(&args.endpoint);
+        settings.s3.private = args.allow_private;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
@@ -219,7 +213,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
             .iter()
             .map(|i| {
                 json!({
-                    "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": i.message,
+                    "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": blur(&i.message),
                     "failed": i.failed, "batch": i.batch, "opened": rfc3339(i.opened_ms),
                     "fingerprint": i.fingerprint.to_string(),
                 })
@@ -237,7 +231,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
                 i.pipeline.clone(),
                 format!("{} of {}", thousands(i.failed), thousands(i.batch)),
                 i.code.clone(),
-                i.message.clone(),
+                blur(&i.message),
             ]
         })
         .collect();

@@ -24,6 +24,7 @@ use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
 use tidegate_core::quote::shell;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
+use tidegate_ledger::letter::store::Purged;
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
 use crate::execute::counted;
@@ -141,6 +142,9 @@ impl OpenLetterStore {
                 counted(purged.purged, "letter", "letters")
             ));
         }
+        if let Some(why) = unarchived(&purged) {
+            out::say(&format!("tidegate dlq: {why}"));
+        }
         Ok(OpenLetterStore { place, store, keys, key_file: how.key.clone(), format: how.format, now_ms })
     }
 
@@ -179,6 +183,18 @@ impl OpenLetterStore {
             [] => Err(usage(format!("no letter id ends in {text:?}"))),
             _ => Err(usage(format!("several letter ids end in {text:?}; give a longer suffix"))),
         }
+    }
+}
+
+/// Why open letters are still there after the end of their retention, if there are some.
+pub(super) fn unarchived(purged: &Purged) -> Option<String> {
+    let letters = counted(purged.unarchived, "open letter", "open letters");
+    match (purged.unarchived, &purged.fault) {
+        (0, None) => None,
+        (_, Some(why)) => Some(format!("{letters} past the retention period: {why}")),
+        (_, None) => Some(format!(
+            "{letters} past the retention period stay: they are not archived. Use `dlq archive`, or set `dead_letters.archive`"
+        )),
     }
 }
 

@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use tidegate_core::letter::blur;
 use tidegate_core::quote::is_unsafe;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 use tidegate_ledger::letter::Letter;
 use tidegate_ledger::letter::store::PayloadReference;
 
-use super::list::{blur, plain};
+use super::list::plain;
 use super::subject::record;
 use super::table::{ago, table};
 use super::{Done, LetterFormat, OpenLetterStore, usage};
@@ -87,10 +88,11 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             _ => letter.state.to_string(),
         },
     );
-    let message = if exact { f.message.clone() } else { blur(&f.message) };
+    let said = |text: &str| if exact { text.to_owned() } else { blur(text) };
+    let message = said(&f.message);
     say("what", format!("{} ({}): {message}", f.code, f.class));
     say("meaning", f.code.meaning().unwrap_or_default().to_owned());
-    f.causes.iter().for_each(|cause| say("because", cause.clone()));
+    f.causes.iter().for_each(|cause| say("because", said(cause)));
     say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));
     say("record", record(letter));
     say("source", format!("{} {}", letter.source.uri, letter.source.position).trim().to_owned());
@@ -98,7 +100,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("host", f.service.clone());
     if let Some(http) = &f.http {
         let status = http.status.map_or_else(|| "no status".into(), |s| s.to_string());
-        say("asked", format!("{} {}: {status}", http.method, http.url));
+        say("asked", format!("{} {}: {status}", http.method, said(&http.url)));
     }
     say("breaker", f.breaker.clone());
     if let Some(s) = plain(letter, exact).get("spatial") {
@@ -146,7 +148,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("keys", format!("{} → {}", letter.idempotency_key, letter.effect_key));
     say("group", letter.fingerprint().to_string());
     for r in &letter.remedies {
-        say("remedy", format!("{} {} by {}: {}", rfc3339(r.at_ms), r.rule, r.who, r.note));
+        say("remedy", format!("{} {} by {}: {}", rfc3339(r.at_ms), r.rule, r.who, said(&r.note)));
     }
     say("kept until", rfc3339(letter.retain_until_ms));
     say("archive", letter.archive.clone().unwrap_or_default());

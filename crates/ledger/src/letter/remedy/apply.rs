@@ -10,8 +10,8 @@ use crate::letter::seal::Keyring;
 use crate::letter::store::{Amend, LetterPage, LetterStore, StoredLetter};
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
-use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
+use tidegate_core::letter::{LetterState, blur};
 
 /// The counts of a fix, or of its dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -187,7 +187,7 @@ impl Fixer<'_> {
             return Ok(());
         }
         letter.state = state;
-        let detail = serde_json::json!({ "rule": rule.id(), "state": state.as_str(), "note": note });
+        let detail = serde_json::json!({ "rule": rule.id(), "state": state.as_str(), "note": blur(&note) });
         self.store.amend(&Amend { row, letter, payload: None, act: "fix", detail }, now_ms)
     }
 
@@ -261,7 +261,7 @@ impl Fixer<'_> {
             after: hex(&after),
         });
         let detail = serde_json::json!({
-            "rule": rule, "note": note, "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
+            "rule": rule, "note": blur(note), "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
         });
         let payload = match &row.sealed {
             Some(sealed) => self.keys.reseal(sealed, &payload)?,

@@ -15,13 +15,14 @@
 //! | `audit`, `audit_head`, `audit_checkpoint` | the audit log ([`crate::audit`]) |
 //! | `tombstone` | ids of purged letters, with time and reason |
 //! | `plan`, `member` | replay plans and their letters |
-//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records in progress; replay specifications; settings |
+//! | `incident`, `pipeline`, `meta` | suspended pipelines; replay specifications; settings |
 //!
 //! Why the rows of `letter` are narrow: listing a million letters reads about 100 MB of them and no
 //! payloads.
 
 mod act;
 mod audit;
+mod auto;
 mod checksum;
 mod incident;
 mod location;
@@ -34,7 +35,8 @@ mod repaired;
 mod schema;
 mod sqlite;
 
-pub use act::{Amend, Purged};
+pub use act::{ARCHIVE, Amend, Purged};
+pub use auto::{RuleReplays, rule_spec};
 pub use incident::Incident;
 pub use location::LetterStoreLocation;
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};

@@ -1,6 +1,6 @@
 //! Queries letters.
 
-use super::{LetterError, LetterStore, Result, SqlDialect, Val, Vals, checksum};
+use super::{LetterError, LetterStore, Result, RuleReplays, SqlDialect, Val, Vals, broken, checksum};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
@@ -123,6 +123,8 @@ pub struct Health {
     pub died_again: u64,
     /// The number of open letters that failed a spatial check.
     pub spatial: u64,
+    /// What rules have replayed unasked.
+    pub rules: Vec<RuleReplays>,
 }
 
 /// The default capacity, in letters.
@@ -212,7 +214,8 @@ impl LetterStore {
         let mut sealed = None;
         let mut references = PayloadReferences::default();
         if payload {
-            let (Some((received, first)), Some((current, second))) = (self.part(row, 15)?, self.part(row, 17)?)
+            let (Some((received, first)), Some((current, second))) =
+                (self.part(row, 15)?, self.part(row, 17)?)
             else {
                 return Ok(Err("a part of its payload is missing or damaged"));
             };
@@ -385,7 +388,6 @@ impl LetterStore {
     /// When the store cannot be read.
     pub fn health(&mut self, now_ms: i64) -> Result<Health> {
         let states = self.stats(&LetterFilter::default(), By::State, now_ms)?;
-        let of = |state: LetterState| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
         let open: Vec<LetterState> = LetterState::ALL.into_iter().filter(|s| s.is_open()).collect();
         let spatial = [
             "INVALID_GEOMETRY",
@@ -407,10 +409,18 @@ impl LetterStore {
             bytes: self.db.bytes()?.max(0) as u64,
             capacity: self.capacity()?,
             arrived_hour: self.arrived_since(now_ms - 3_600_000)?,
-            resolved: of(LetterState::Resolved),
-            died_again: of(LetterState::Dead),
+            resolved: self.replayed("resolved")?,
+            died_again: self.replayed("dead")?,
             spatial: self.count(&spatial)?,
+            rules: self.rule_replays()?,
         })
+    }
+
+    /// The number of letters that replays ended in this way. The plans hold it, and a purge of the
+    /// letters leaves them alone.
+    fn replayed(&mut self, ended: &str) -> Result<u64> {
+        let rows = self.db.query("SELECT count(*) FROM member WHERE ended = ?1", &[ended.into()])?;
+        Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
 
     /// The number of letters that were new since then. A known one that failed once more is none.

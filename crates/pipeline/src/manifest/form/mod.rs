@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 pub use alerts::{Action, AlertName, AlertsSpec};
 pub use audit::AuditSpec;
 pub use circuit_breaker::CircuitBreaker;
-pub use dead_letters::{DeadLetters, Remedy, RemedyRule};
+pub use dead_letters::{AutoRemedy, DeadLetters, Remedy, RemedyRule};
 pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::{RateLimit, RateScope};
 pub use retry_budget::{EmptyBudget, RetryBudget};

@@ -39,7 +39,8 @@ pub struct SinkSpec {
     #[schemars(with = "WriteMode")]
     pub mode: Option<WriteMode>,
 
-    /// The fields that identify a record, for `upsert` and `sync`. They must not be null.
+    /// The fields that identify a record, for `upsert` and `sync`. They must not be null. `$key` is the
+    /// SHA-256 of the canonical record as it leaves the last step, written to the field `record_key`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
     pub key: Vec<String>,

@@ -1,7 +1,7 @@
 //! `steps`: the processing of each record.
 //!
 //! An entry is one key, the name of the step, with its settings. So the form is a struct of options
-//! of which exactly one is given, which the checker enforces (`maxProperties`).
+//! of which exactly one is given, which the checker enforces; `max_reject_rate` may stand beside it.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use super::scalar::YamlScalar;
 
-/// One step: exactly one of these keys.
+/// One step: exactly one of these keys, and `max_reject_rate` beside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
 pub struct StepSpec {
+    /// The share of the records read so far that this step may reject: 0.01 is one in a hundred.
+    /// Above it the run halts before the batch is committed (exit code 3). By default 1: any number.
+    ///
+    /// Touch it when a step that rejects much means that the source has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub max_reject_rate: Option<f64>,
+
     /// Rename fields: `{ OLD: new }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
