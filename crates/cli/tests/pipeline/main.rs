@@ -25,6 +25,7 @@ mod remote;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
+mod service_policy;
 mod sink_down;
 mod steps;
 mod stranger;

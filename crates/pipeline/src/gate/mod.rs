@@ -18,6 +18,7 @@
 mod check;
 mod declared;
 pub(crate) mod deletions;
+mod services;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -31,6 +32,7 @@ use crate::manifest::{Check, Gate, Manifest, Per, Severity};
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 pub use declared::{DeclaredGate, declared};
+use services::ServiceGate;
 
 /// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
@@ -98,6 +100,8 @@ struct Live {
 /// All gates of a pipeline.
 pub struct Gates {
     live: Vec<Live>,
+    /// The tolerances of services.
+    services: Vec<ServiceGate>,
 }
 
 /// The findings of one gate in one batch.
@@ -127,13 +131,14 @@ impl Gates {
         // Unique checks run last, so that a record rejected for another reason does not count as
         // seen.
         live.sort_by_key(|gate| gate.form.check == Check::Unique);
-        Ok(Gates { live })
+        Ok(Gates { live, services: services::of(manifest) })
     }
 
     /// The same gates for single replayed records: rates are ignored, and a failure that would halt
     /// a run only rejects the record. Gates on the whole run do not apply.
     #[must_use]
     pub fn one_by_one(mut self) -> Gates {
+        self.services.clear();
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
         for gate in &mut self.live {
             gate.max_rate = 1.0;
@@ -146,13 +151,15 @@ impl Gates {
 
     /// The name, severity and highest failure rate of each gate, for a plan.
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
-        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))
+        let services = self.services.iter().map(|gate| (gate.tally.gate.as_str(), "reject", gate.max_rate));
+        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate)).chain(services)
     }
 
     /// The counts so far.
     #[must_use]
     pub fn tallies(&self) -> Vec<GateTally> {
-        self.live.iter().map(|gate| gate.tally.clone()).collect()
+        let services = self.services.iter().map(|gate| &gate.tally);
+        self.live.iter().map(|gate| &gate.tally).chain(services).cloned().collect()
     }
 
     /// The state of all gates, and which of them halted the run.
@@ -165,15 +172,17 @@ impl Gates {
             spatial: gate.form.check.is_spatial(),
             halted: halted == Some(gate.label.as_str()),
         };
-        self.live.iter().map(read).collect()
+        let services = self.services.iter().map(|gate| gate.reading(halted));
+        self.live.iter().map(read).chain(services).collect()
     }
 
     /// Continues with the counts of an earlier run. A gate added since then starts at zero.
     pub fn restore(&mut self, tallies: &[GateTally]) {
-        for gate in &mut self.live {
-            if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
-                gate.tally.looked = known.looked;
-                gate.tally.failed = known.failed;
+        let services = self.services.iter_mut().map(|gate| &mut gate.tally);
+        for tally in self.live.iter_mut().map(|gate| &mut gate.tally).chain(services) {
+            if let Some(known) = tallies.iter().find(|known| known.gate == tally.gate) {
+                tally.looked = known.looked;
+                tally.failed = known.failed;
             }
         }
     }
@@ -201,6 +210,14 @@ impl Gates {
             gate.settle(GateFindings { looked: count, failed: count, first: broken.into_iter().next() })?;
         }
         Ok(())
+    }
+
+    /// Judges what became of a batch of `read` records at the steps that call services.
+    ///
+    /// # Errors
+    /// When more failed than a service may. Then nothing of the batch may be committed.
+    pub fn called(&mut self, aside: &Aside, read: u64) -> Result<(), Halt> {
+        self.services.iter_mut().try_for_each(|gate| gate.judge(aside, read))
     }
 
     /// Judges a batch; returns what may be committed.

@@ -175,7 +175,7 @@ pub fn build(
 }
 
 /// The label of a step, as the stage in rejects and letters.
-pub(super) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
+pub(crate) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
     format!("steps[{at}] {}", form.name())
 }
 

@@ -62,15 +62,15 @@ mod table;
 mod trail;
 mod transform;
 
-pub(crate) use build::grids;
 pub use build::{PipelineParts, build, look};
+pub(crate) use build::{grids, step_label};
 pub use counts::RecordCounts;
 pub use csv_rows::{csv_delimiter, csv_encoding, csv_fields, csv_header};
 pub use described::Described;
 pub use drive::{RunOptions, RunWatch, run};
 pub use last::{HaltedBy, LastRun, last_runs};
 pub use lifecycle::{Last, RunEntry, RunStatus, Unfinished};
-pub use plan::{PagePlan, Plan, ServiceLoad, plan};
+pub use plan::{PagePlan, Plan, RetryPlan, ServiceLoad, plan};
 pub use replay::ManifestReplay;
 pub use report::{Began, End, RunError, RunReport, operation};
 pub use state::{RunCheckpoint, StateDir, StateError};

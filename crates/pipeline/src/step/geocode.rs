@@ -95,7 +95,7 @@ impl AnswerField {
 }
 
 pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
-    let service = services.get(&form.service)?;
+    let (service, policy) = services.get(&form.service)?;
     let name =
         service.profile.as_deref().ok_or_else(|| format!("service `{}` has no `profile`", form.service))?;
     let mut profile =
@@ -142,7 +142,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         flow.crs = Some(Crs::wgs84());
     }
     let asker = profile.asker(secret(service)?.as_ref()).map_err(|e| e.to_string())?;
-    let lane = traffic::of_step(&services.policy, service, Some(&profile));
+    let lane = traffic::of_step(policy, service, Some(&profile));
     let trace = Trace::of(profile.trace_context());
     let (base, dialect) = (profile.base_url().map_err(|e| e.to_string())?, profile.dialect());
     let kind = Geocoding {

@@ -33,7 +33,7 @@ enum UrlPart {
 }
 
 pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
-    let service = services.get(&form.service)?;
+    let (service, policy) = services.get(&form.service)?;
     let profile = match &service.profile {
         Some(name) => {
             let profiles = service.profiles.as_deref().map(Path::new);
@@ -70,7 +70,7 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
         }
         _ => key.map(bearer).into_iter().collect(),
     };
-    let lane = traffic::of_step(&services.policy, service, profile.as_ref());
+    let lane = traffic::of_step(policy, service, profile.as_ref());
     let kind = HttpValues {
         base: base.clone(),
         parts,

@@ -28,8 +28,7 @@ const WINDOW_BATCHES: usize = 4;
 
 /// The services of a manifest, with what they share: the traffic, the cache and the stop.
 pub struct Services {
-    forms: BTreeMap<String, manifest::ServiceSpec>,
-    pub(super) policy: Policy,
+    forms: BTreeMap<String, (manifest::ServiceSpec, Policy)>,
     cache: Option<PathBuf>,
     window: usize,
     /// Set to stop a run from outside.
@@ -50,19 +49,23 @@ impl Services {
         traffic: Traffic,
         run: u64,
     ) -> Services {
-        let forms = manifest.pipeline.services.clone();
+        let forms = manifest.pipeline.services.iter();
+        let forms =
+            forms.map(|(name, form)| (name.clone(), (form.clone(), Policy::of_service(manifest, form))));
+        let forms = forms.collect();
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
         let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
         let patience = traffic.patience();
-        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience, run }
+        Services { forms, cache, window, stop, traffic, patience, run }
     }
 
-    /// The service of this name.
+    /// The service of this name, and the policy for calls to it.
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn get(&self, name: &str) -> Result<&manifest::ServiceSpec, String> {
-        self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))
+    pub(super) fn get(&self, name: &str) -> Result<(&manifest::ServiceSpec, &Policy), String> {
+        let (form, policy) = self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))?;
+        Ok((form, policy))
     }
 
     /// A step of this kind, ready to ask a service.
@@ -74,7 +77,7 @@ impl Services {
         (lane, trace): (LaneConfig, Trace),
         on: OnMissing,
     ) -> Result<Remote<K>, String> {
-        let form = self.get(name)?;
+        let (form, policy) = self.get(name)?;
         let allow = Allow::meant(base, form.allow_private, &form.allow_hosts);
         let trust = if self.traffic.is_from_options() {
             "pass --allow-private or --allow-host"
@@ -95,11 +98,11 @@ impl Services {
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
         let mut dialect = dialect;
-        if self.policy.lists_statuses {
-            dialect.classifier = self.policy.classifier;
+        if policy.lists_statuses {
+            dialect.classifier = policy.classifier;
         }
         dialect.classifier.reset_is_wait = !lane.limit.learn;
-        let policy = self.policy.call;
+        let policy = policy.call;
         let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
         let (cache, cached) = match self.cache.as_ref().filter(|_| form.cache) {
             Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),

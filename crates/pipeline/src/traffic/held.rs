@@ -61,15 +61,17 @@ pub(crate) struct Use {
     pub(crate) key: LaneKey,
     /// The limits of this use.
     pub(crate) lane: LaneConfig,
+    /// The policy of its calls.
+    pub(crate) policy: Policy,
     /// The profile of the service.
     pub(crate) profile: Option<Profile>,
 }
 
 /// The uses of lanes by source and steps of a manifest. Errors are skipped here and reported where
 /// the service is used.
-pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
+pub(crate) fn uses(manifest: &Manifest) -> Vec<Use> {
     let pipeline = &manifest.pipeline;
-    let mut all: Vec<Use> = source(manifest, policy).into_iter().collect();
+    let mut all: Vec<Use> = source(manifest).into_iter().collect();
     for step in &pipeline.steps {
         let asks = step.geocode.as_ref().map(|geocode| (&geocode.service, true));
         let asks = asks.or(step.http.as_ref().map(|http| (&http.service, false)));
@@ -88,13 +90,14 @@ pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
         let has_auth = profile.as_ref().is_none_or(|profile| profile.form().auth.is_some());
         // An `http` step sends a key even if the profile of the service does not mention one.
         let keyed = has_auth || !geocodes;
-        let (key, lane) = (key(&url, form, keyed), of_step(policy, form, profile.as_ref()));
-        all.push(Use { service: name.clone(), source: false, key, lane, profile });
+        let policy = Policy::of_service(manifest, form);
+        let (key, lane) = (key(&url, form, keyed), of_step(&policy, form, profile.as_ref()));
+        all.push(Use { service: name.clone(), source: false, key, lane, policy, profile });
     }
     all
 }
 
-fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
+fn source(manifest: &Manifest) -> Option<Use> {
     let pipeline = &manifest.pipeline;
     let source = pipeline.source.as_ref()?;
     let none = ServiceSpec::default();
@@ -109,9 +112,10 @@ fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
     };
     let service = source.service.as_deref().or(url.host_str()).unwrap_or_default().to_owned();
     let at_once = source.paging.as_ref().and_then(|paging| paging.at_once);
-    let lane = of_source(policy, form, &profile, at_once);
+    let policy = Policy::of_service(manifest, form);
+    let lane = of_source(&policy, form, &profile, at_once);
     let key = key(&url, form, profile.form().auth.is_some());
-    Some(Use { service, source: true, key, lane, profile: Some(profile) })
+    Some(Use { service, source: true, key, lane, policy, profile: Some(profile) })
 }
 
 fn key(url: &Url, form: &ServiceSpec, keyed: bool) -> LaneKey {
@@ -153,7 +157,7 @@ mod tests {
   sink: { file: a.gpkg }
 ",
         );
-        let uses = uses(&manifest, &Policy::from(&manifest));
+        let uses = uses(&manifest);
         let rates: Vec<_> = uses.iter().map(|of| (of.key.to_string(), of.lane.limit.rate_max)).collect();
         assert_eq!(
             rates,
@@ -172,7 +176,7 @@ mod tests {
                 "  services: {{ g: {{ profile: nominatim, user_agent: x{service} }} }}\n  source: {{ file: a.csv }}\n  \
                  steps:\n    - geocode: {{ service: g, address: [a] }}\n  sink: {{ file: a.gpkg }}\n"
             ));
-            uses(&manifest, &Policy::from(&manifest))[0].lane.limit
+            uses(&manifest)[0].lane.limit
         };
         assert_eq!((of("").rate_max, of("").burst), (Some(1.0), Some(1.0)));
         assert_eq!(of(", requests_per_second: 0.5").rate_max, Some(0.5));

@@ -75,7 +75,7 @@ impl Traffic {
     #[must_use]
     pub fn new(manifest: &Manifest, rate_max: Option<f64>, telemetry: Option<Arc<Telemetry>>) -> Traffic {
         let mut policy = Policy::from(manifest);
-        let held = uses(manifest, &policy);
+        let held = uses(manifest);
         let bound = LimitConfig { rate_max, burst: None, in_flight_max: u32::MAX, learn: false };
         policy.lane.limit = policy.lane.limit.and(bound);
         let lanes = Lanes::new(&policy.lane, Clock::system());

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::YEAR;
+use super::{ServiceRetry, YEAR};
 
 /// The default maximum age of a cached response: 30 days, in seconds.
 const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
@@ -75,6 +75,19 @@ pub struct ServiceSpec {
     #[schemars(with = "u32", range(min = 1, max = 1_000_000))]
     pub window: Option<u32>,
 
+    /// What differs from `pipeline.retry_policy` for this service.
+    ///
+    /// Touch it when one service needs more patience, or less, than the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ServiceRetry")]
+    pub retry_policy: Option<ServiceRetry>,
+
+    /// The share of the records read that may fail at the steps that call this service: 0.01 is one
+    /// in a hundred. Above it the run halts with exit code 3. Without it all may fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub max_reject_rate: Option<f64>,
+
     /// The price of 1,000 calls, in any currency, for the estimate of `tidegate plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 1_000_000_000.0))]
@@ -104,6 +117,8 @@ impl Default for ServiceSpec {
             cache_max_age_seconds: CACHE_MAX_AGE_SECONDS,
             requests_per_second: None,
             window: None,
+            retry_policy: None,
+            max_reject_rate: None,
             price_per_thousand: None,
             allow_private: false,
             allow_hosts: Vec::new(),
