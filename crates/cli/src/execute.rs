@@ -27,6 +27,7 @@ use crate::out::{self, OutputFormat};
 use crate::progress::{EVERY, Progress, RecentRate, erase, line, span, thousands};
 use crate::report;
 use crate::stop::StopSignals;
+use crate::summary::by_service;
 
 /// A run to execute.
 pub(crate) struct Execution<'a> {
@@ -302,6 +303,7 @@ impl Execution<'_> {
             }
         }
         asked.into_iter().for_each(&mut add);
+        by_service(&report.services).into_iter().for_each(|line| add(format!("    {line}")));
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}, {}", report.sink, report.crs));
         }

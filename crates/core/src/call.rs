@@ -218,6 +218,15 @@ struct History(Vec<Attempt>);
 
 const _: () = assert!(size_of::<Call>() == 48);
 
+/// How many attempts were repeated although the server may have executed them: no answer came in
+/// time, or the connection was lost. An attempt that found no connection may be among them.
+#[must_use]
+pub fn maybe_twice(history: &[Attempt]) -> u64 {
+    let unknown = [Code::TIMEOUT, Code::CONNECTION_RESET, Code::TRUNCATED_BODY];
+    let repeated = history.split_last().map_or(&[][..], |(_, repeated)| repeated);
+    repeated.iter().filter(|attempt| unknown.contains(&attempt.verdict.code)).count() as u64
+}
+
 impl Call {
     /// A call whose repeat is safe: an idempotent method, or an idempotency key sent along.
     #[must_use]

@@ -132,6 +132,7 @@ pub(crate) fn print_plan(
             let predictions: Vec<Prediction> = plan
                 .asked
                 .iter()
+                .filter(|asked| !asked.is_fallback())
                 .filter_map(|asked| {
                     let questions = asked.questions.or(records.map(|n| asked.for_records(n)))?;
                     let price = asked.price_per_thousand.or(price);
@@ -227,6 +228,10 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row("", retries(&asked.retry));
         if let Some(pages) = asked.source {
             row("", requests(&pages));
+        }
+        if asked.is_fallback() {
+            row("", format!("fallback of {}", asked.fallback_of.join(", ")));
+            continue;
         }
         if own.is_empty() {
             row("", "number of records unknown; pass it with --records".to_owned());

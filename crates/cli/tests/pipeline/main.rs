@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+mod billing;
 mod calls;
 #[path = "../common/canned.rs"]
 mod canned;
 mod deadline;
 mod examples;
+mod fallback;
 mod files;
 mod gates;
 mod identity;

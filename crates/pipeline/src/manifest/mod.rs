@@ -34,9 +34,9 @@ use std::path::Path;
 pub use expectation::MetricBound;
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AxisOrderSpec, Bucket, Cast, Check, CircuitBreaker,
-    Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, Flatten, Gate, Geocode, HttpSpec,
-    InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging,
-    PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry,
+    Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase, Flatten, Gate, Geocode,
+    HttpSpec, InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding,
+    Paging, PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry,
     ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec,
     WfsVersion, WriteMode, YamlScalar,
 };

@@ -93,6 +93,9 @@ pub struct ServiceLoad {
     pub profile: Option<String>,
     /// The number of steps that call it, each once per record.
     pub steps: u64,
+    /// The services that it is a fallback of. Calls to it as a fallback are not predicted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback_of: Vec<String>,
     /// The requests of the source to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<PagePlan>,
@@ -179,6 +182,12 @@ impl ServiceLoad {
         ))
     }
 
+    /// Whether it is called only instead of another service.
+    #[must_use]
+    pub fn is_fallback(&self) -> bool {
+        self.steps == 0 && self.source.is_none() && !self.fallback_of.is_empty()
+    }
+
     /// The number of attempts for one record, if every one fails as often as the policy allows.
     fn attempts_max(&self) -> u64 {
         let call = &self.policy.call;
@@ -251,6 +260,7 @@ fn asked(manifest: &Manifest, (records, source): (Option<u64>, PagePlan)) -> Vec
                     service: one.service.clone(),
                     profile: service.and_then(|service| service.profile.clone()),
                     steps: 0,
+                    fallback_of: Vec::new(),
                     source: None,
                     questions: None,
                     allowed: allowed.map(|p| (p.rate_per_second(), p.burst())),
@@ -277,7 +287,9 @@ fn asked(manifest: &Manifest, (records, source): (Option<u64>, PagePlan)) -> Vec
         };
         asked.price_per_thousand =
             asked.price_per_thousand.or(service.and_then(|service| service.price_per_thousand));
-        if one.source {
+        if let Some(of) = one.fallback_of {
+            asked.fallback_of.push(of);
+        } else if one.source {
             asked.source = Some(source);
         } else {
             asked.steps += 1;
@@ -290,6 +302,7 @@ fn asked(manifest: &Manifest, (records, source): (Option<u64>, PagePlan)) -> Vec
         service: format!("s3://{}", rest.split('/').next().unwrap_or_default()),
         profile: Some("s3".into()),
         steps: 0,
+        fallback_of: Vec::new(),
         source: Some(source),
         questions: None,
         allowed: None,

@@ -21,6 +21,7 @@
 //! many records are on their way), `dispatch` (questions through the lane), `lane_watch` (the
 //! patience of lanes) and `services` (whom to ask).
 
+mod asker;
 mod cached;
 mod clip;
 mod coerce;
@@ -37,6 +38,7 @@ mod lane_watch;
 mod lookup;
 mod remote;
 mod services;
+mod verdicts;
 mod window;
 
 use std::path::{Path, PathBuf};

@@ -46,7 +46,7 @@ pub use rate_limit::RateLimit;
 pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
 pub use scalar::YamlScalar;
-pub use service::ServiceSpec;
+pub use service::{FallbackCase, ServiceSpec};
 pub use service_retry::ServiceRetry;
 pub use sink::{DeletedRows, SinkSpec, SinkTable, WriteMode};
 pub use source::{
