@@ -23,7 +23,7 @@ use crate::lock::lock;
 use crate::telemetry::trace::BatchSpan;
 
 /// What is asked about one record: of the service, and of each fallback.
-pub(super) struct Question {
+pub(super) struct ServiceQuestion {
     pub(super) key: CacheKey,
     /// Boxed, because a question is moved often.
     pub(super) request: Box<Request>,
@@ -37,10 +37,10 @@ fn keyed(request: Request) -> (CacheKey, Box<Request>) {
     (request.idempotency_key.unwrap_or_else(|| request.key_bytes()), Box::new(request))
 }
 
-impl Question {
-    pub(super) fn new(request: Request) -> Question {
+impl ServiceQuestion {
+    pub(super) fn new(request: Request) -> ServiceQuestion {
         let (key, request) = keyed(request);
-        Question { key, request, rest: VecDeque::new(), spent: 0 }
+        ServiceQuestion { key, request, rest: VecDeque::new(), spent: 0 }
     }
 
     /// Adds the question for the next fallback.
@@ -54,9 +54,9 @@ impl Question {
     }
 
     /// The question for the next service; this one has none then.
-    pub(super) fn next(&mut self) -> Option<Question> {
+    pub(super) fn next(&mut self) -> Option<ServiceQuestion> {
         let (key, request) = self.rest.pop_front()?;
-        Some(Question { key, request, rest: std::mem::take(&mut self.rest), spent: self.spent })
+        Some(ServiceQuestion { key, request, rest: std::mem::take(&mut self.rest), spent: self.spent })
     }
 }
 
@@ -77,7 +77,7 @@ impl<K: RemoteKind> Asker<K> {
     /// Asks a question, unless the answer is known or on its way. `waiters` get the reply.
     pub(super) fn ask(
         &self,
-        mut question: Question,
+        mut question: ServiceQuestion,
         waiters: Vec<ReplySlot<K::Answer>>,
         batch: Option<BatchSpan>,
     ) -> Result<(), StepError> {
@@ -143,7 +143,7 @@ impl<K: RemoteKind> Asker<K> {
     }
 
     /// Whether a service after this one answered the question in this very run.
-    fn is_answered_next(&self, question: &Question) -> Result<bool, StepError> {
+    fn is_answered_next(&self, question: &ServiceQuestion) -> Result<bool, StepError> {
         let mut next = self.shared.next.as_ref();
         for (key, _) in &question.rest {
             let Some((asker, _)) = next else { break };

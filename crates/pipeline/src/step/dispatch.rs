@@ -21,7 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
 use super::StepError;
-use super::asker::{Asker, Question};
+use super::asker::{Asker, ServiceQuestion};
 use super::digest_map::DigestMap;
 use super::lane_watch::LaneWatches;
 use super::remote::RemoteKind;
@@ -129,7 +129,7 @@ pub(super) type ReplySlot<A> = (Arc<Replies<A>>, usize);
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
 pub(super) struct OpenQuestion<K: RemoteKind> {
     shared: Arc<DispatcherState<K>>,
-    question: Question,
+    question: ServiceQuestion,
     batch: Option<BatchSpan>,
     ended: bool,
 }
@@ -169,7 +169,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
     pub(super) fn ask(
         &self,
-        questions: Vec<Question>,
+        questions: Vec<ServiceQuestion>,
         batch: Option<BatchSpan>,
     ) -> Result<Arc<Replies<K::Answer>>, StepError> {
         let replies = Arc::new(Replies::new(questions.len()));
@@ -292,7 +292,7 @@ async fn work<K: RemoteKind>(
 impl<K: RemoteKind> OpenQuestion<K> {
     pub(super) fn new(
         shared: Arc<DispatcherState<K>>,
-        question: Question,
+        question: ServiceQuestion,
         batch: Option<BatchSpan>,
     ) -> OpenQuestion<K> {
         OpenQuestion { shared, question, batch, ended: false }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
-use super::asker::Question;
+use super::asker::ServiceQuestion;
 use super::digest_map::DigestMap;
 use super::dispatch::Dispatcher;
 use super::window::{Admission, CallHistory, RecordWindow, Replies, Reply};
@@ -125,8 +125,8 @@ impl<K: RemoteKind> Remote<K> {
     }
 
     /// The question about a row, for the service and its fallbacks.
-    fn question(&self, batch: &Batch, row: usize) -> Result<Question, Problem> {
-        let mut question = Question::new(self.first.kind.question(batch, row)?);
+    fn question(&self, batch: &Batch, row: usize) -> Result<ServiceQuestion, Problem> {
+        let mut question = ServiceQuestion::new(self.first.kind.question(batch, row)?);
         for next in &self.fallbacks {
             // One that cannot be asked about this record ends the row of fallbacks.
             let Ok(request) = next.kind.question(batch, row) else { break };
@@ -170,7 +170,7 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
     ) -> Result<Box<dyn BegunBatch>, StepError> {
         let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
-        let mut open: Vec<Question> = Vec::with_capacity(batch.len());
+        let mut open: Vec<ServiceQuestion> = Vec::with_capacity(batch.len());
         let mut numbers: DigestMap<usize> =
             DigestMap::with_capacity_and_hasher(batch.len(), Default::default());
         let mut questions = Vec::with_capacity(batch.len());
