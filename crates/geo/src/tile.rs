@@ -29,6 +29,12 @@ pub struct TileId {
 }
 
 impl TileId {
+    /// The tile of a row that is counted from the south.
+    #[must_use]
+    pub fn from_south(z: u8, x: u32, row: u32) -> TileId {
+        TileId { z, x, y: side(z).saturating_sub(1).saturating_sub(row) }
+    }
+
     /// The row counted from the south, as in TMS and MBTiles.
     #[must_use]
     pub fn row_from_south(self) -> u32 {

@@ -136,6 +136,31 @@ fn a_wms_is_asked_by_box() {
 }
 
 #[test]
+fn a_pmtiles_file_appears_when_all_tiles_are_there() {
+    let server =
+        chaos(Config { faults: vec![fault(FaultKind::Status(402), "@31..31")], ..Config::default() });
+    let work = Workdir::new();
+    let more = ["-o", "out.pmtiles", "--at-once", "1", "--patience", "1s"];
+    assert_eq!(fetch(&work, &url(&server), &more).code, 75);
+    assert!(!work.path("out.pmtiles").exists());
+    let ran = fetch(&work, &url(&server), &more);
+    assert_eq!((ran.code, &ran.json()["calls"]), (0, &json!(55)), "{}", ran.stderr);
+    let file = std::fs::read(work.path("out.pmtiles")).unwrap();
+    assert_eq!(&file[..8], b"PMTiles\x03");
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    assert_eq!((number(72), number(80), number(88)), (85, 85, 85));
+    // The first tile is that of zoom level 0, the second the north west of level 1.
+    let tiles = &file[number(56)..];
+    assert!(
+        tiles.starts_with(&[png("0/0/0.png"), png("1/0/0.png"), png("1/0/1.png"), png("1/1/1.png")].concat())
+    );
+    assert_eq!(number(56) + number(64), file.len());
+    let ran = fetch(&work, &url(&server), &more);
+    assert_eq!((ran.code, &ran.json()["calls"]), (0, &json!(0)), "{}", ran.stderr);
+    assert_eq!(std::fs::read(work.path("out.pmtiles")).unwrap(), file);
+}
+
+#[test]
 fn what_tiles_need_is_said() {
     let work = Workdir::new();
     for (args, says) in [

@@ -8,6 +8,7 @@
 //! is there, the service has none (204, 404), or it failed; only the first two are in the book of the
 //! output, so that the next fetch asks for the rest. An error page, XML or JSON in a 200 is none.
 
+mod pmtiles;
 mod store;
 
 pub use store::{TileCounts, TileEnd, TileStore, TileStoreError};
@@ -254,6 +255,10 @@ impl TileJob {
         }
         store.put(&came)?;
         report.counts = store.count(self.cover.tiles())?;
+        let there = report.counts.tiles + report.counts.nothing;
+        if report.ended.is_none() && there == self.cover.count() {
+            store.finish()?;
+        }
         Ok(report)
     }
 

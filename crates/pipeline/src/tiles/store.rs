@@ -1,9 +1,10 @@
-//! Where tiles go: an MBTiles file, or a directory `z/x/y.ext`. Both have a book in SQLite that says
+//! Where tiles go: an MBTiles file, a PMTiles file, or a directory `z/x/y.ext`. All have a book in SQLite that says
 //! of each tile that was asked for what became of it, with its length and its SHA-256.
 //!
 //! A tile is in the book only when it is durable: in MBTiles in the same transaction, in a directory
 //! after its file and the directory of the file are synced. So a fetch that was cut off goes on with
-//! what is not in the book.
+//! what is not in the book. PMTiles cannot be added to: the tiles are collected in an MBTiles file
+//! beside it (`.part`), and it is written from that when all are there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +16,11 @@ use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
 use tidegate_geo::tile::TileId;
 
+use super::pmtiles::{self, PmTile};
 use crate::durable;
+
+/// The box of the grid, in degrees.
+const WORLD: [f64; 4] = [-180.0, -85.051_128_7, 180.0, 85.051_128_7];
 
 /// What became of a tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +36,9 @@ pub struct TileStore {
     book: Connection,
     /// The directory and the extension, if it is no MBTiles file.
     files: Option<(PathBuf, String)>,
+    /// Whether the output is PMTiles.
+    is_archive: bool,
+    extension: String,
     place: PathBuf,
 }
 
@@ -66,9 +74,10 @@ impl TileStore {
     /// # Errors
     /// When it cannot be opened, or holds the tiles of another URL.
     pub fn open(place: &Path, template: &str, extension: &str) -> Result<TileStore, TileStoreError> {
-        let is_file = place.extension().is_some_and(|end| end.eq_ignore_ascii_case("mbtiles"));
+        let is = |name: &str| place.extension().is_some_and(|end| end.eq_ignore_ascii_case(name));
+        let (is_archive, is_file) = (is("pmtiles"), is("mbtiles") || is("pmtiles"));
         let fail = |what: &dyn std::fmt::Display| format!("{}: {what}", place.display());
-        let book = if is_file { place.to_owned() } else { place.join("tiles.db") };
+        let book = TileStore::book(place);
         if let Some(folder) = book.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|e| fail(&e))?;
         }
@@ -100,7 +109,56 @@ impl TileStore {
             }
         }
         let files = (!is_file).then(|| (place.to_owned(), extension.to_owned()));
-        Ok(TileStore { book: db, files, place: place.to_owned() })
+        let extension = extension.to_owned();
+        Ok(TileStore { book: db, files, is_archive, extension, place: place.to_owned() })
+    }
+
+    /// The file that holds the book of an output.
+    #[must_use]
+    pub fn book(place: &Path) -> PathBuf {
+        match place.extension().map(|end| end.to_string_lossy().to_ascii_lowercase()).as_deref() {
+            Some("mbtiles") => place.to_owned(),
+            Some("pmtiles") => place.with_extension("pmtiles.part"),
+            _ => place.join("tiles.db"),
+        }
+    }
+
+    /// All tiles are there: writes what can only be written then.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(&self) -> Result<(), String> {
+        if !self.is_archive {
+            return Ok(());
+        }
+        let write = || -> Result<(), Box<dyn std::error::Error>> {
+            let mut tiles = Vec::new();
+            let mut list = self
+                .book
+                .prepare("SELECT z, x, row, sha256, bytes FROM tidegate_tile WHERE sha256 NOT NULL")?;
+            let mut rows = list.query([])?;
+            while let Some(row) = rows.next()? {
+                let tile = TileId::from_south(row.get(0)?, row.get(1)?, row.get(2)?);
+                tiles.push(PmTile { tile, sha256: row.get(3)?, bytes: row.get(4)? });
+            }
+            let new = self.place.with_extension("pmtiles.new");
+            let mut file = io::BufWriter::new(fs::File::create(&new)?);
+            let mut find = self.book.prepare(
+                "SELECT tile_data FROM tiles WHERE zoom_level = ?1 AND tile_column = ?2 AND tile_row = ?3",
+            )?;
+            let metadata =
+                serde_json::json!({ "name": self.place.file_stem().map(|name| name.to_string_lossy()) });
+            let about = (self.extension.as_str(), WORLD, &metadata);
+            pmtiles::write(&mut file, tiles, about, &mut |tile| {
+                find.query_row(params![tile.z, tile.x, tile.row_from_south()], |row| row.get(0))
+                    .map_err(io::Error::other)
+            })?;
+            file.into_inner()?.sync_all()?;
+            fs::rename(&new, &self.place)?;
+            let folder = self.place.parent().filter(|folder| !folder.as_os_str().is_empty());
+            Ok(durable::sync_dir(folder.unwrap_or(Path::new(".")))?)
+        };
+        write().map_err(|e| self.fail(&e))
     }
 
     /// Whether a tile is there, whole, or known to be none.

@@ -33,8 +33,8 @@ use clap_complete::ArgValueCandidates;
 /// Read the layer page by page, with retries and a checkpoint after each page. Duplicate features
 /// are skipped, and the number received is compared with the number that the service declared.
 /// The output file appears when it is complete. Use --resume to continue an interrupted download.
-/// A URL with {z}, {x} and {y} is a tile service: its tiles go into an MBTiles file or a directory, and
-/// the same command continues.
+/// A URL with {z}, {x} and {y} is a tile service: its tiles go into an MBTiles or PMTiles file or a
+/// directory, and the same command continues.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

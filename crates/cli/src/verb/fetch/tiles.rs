@@ -145,7 +145,7 @@ fn prepare(args: &Args, template: &TileTemplate) -> Result<(TileJob, Option<Tile
         allow: (args.reach.allow_private, args.reach.allow_host.clone()),
         state: args.state.clone(),
     };
-    let there = args.output.is_file() || args.output.join("tiles.db").is_file();
+    let there = TileStore::book(&args.output).is_file();
     let store = if there {
         TileStore::open(&args.output, template.as_str(), template.extension()).ok()
     } else {
