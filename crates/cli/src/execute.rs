@@ -28,6 +28,7 @@ use crate::progress::{EVERY, Progress, RecentRate, erase, line, span, thousands}
 use crate::remedies::Remedies;
 use crate::report;
 use crate::stop::StopSignals;
+use crate::summary::by_service;
 
 /// A run to execute.
 pub(crate) struct Execution<'a> {
@@ -319,6 +320,7 @@ impl Execution<'_> {
             }
         }
         asked.into_iter().for_each(&mut add);
+        by_service(&report.services).into_iter().for_each(|line| add(format!("    {line}")));
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}, {}", report.sink, report.crs));
         }
@@ -424,7 +426,7 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
 
 /// On Ctrl-C or SIGTERM the current batch is committed and the run ends; a second signal exits at
 /// once.
-fn listen(stop: &Arc<AtomicBool>) {
+pub(crate) fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -6,7 +6,7 @@
 //! The data flow, by module:
 //!
 //! record ([`key`]) → [`signal`] → [`classify`] → verdict ([`verdict`]) → [`lane`]
-//! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`]) → gate → sink + ledger | dead letter
+//! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`], [`fallback`]) → gate → sink + ledger | dead letter
 //! ([`letter`])
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod breaker;
 pub mod call;
 pub mod chance;
 pub mod classify;
+pub mod fallback;
 pub mod hex;
 pub mod hint;
 pub mod key;

@@ -19,5 +19,6 @@ mod services;
 mod source;
 mod strangers;
 mod systems;
+mod tiles;
 #[path = "../common/workdir.rs"]
 mod workdir;

@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+mod billing;
 mod calls;
 #[path = "../common/canned.rs"]
 mod canned;
 mod deadline;
 mod examples;
+mod fallback;
 mod files;
 mod gates;
 mod identity;
@@ -30,6 +32,7 @@ mod replay;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
+mod service_policy;
 mod sink_down;
 mod spliced;
 mod steps;

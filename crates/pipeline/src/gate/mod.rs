@@ -18,6 +18,7 @@
 mod check;
 mod declared;
 pub(crate) mod deletions;
+mod services;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,6 +33,7 @@ use crate::run::step_label;
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 pub use declared::{DeclaredGate, declared};
+use services::ServiceGate;
 
 /// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
@@ -99,7 +101,10 @@ struct Live {
 /// All gates of a pipeline.
 pub struct Gates {
     live: Vec<Live>,
+    /// The tolerances of steps.
     steps: Vec<StepLimit>,
+    /// The tolerances of services.
+    services: Vec<ServiceGate>,
 }
 
 /// The highest share of records that a step may reject.
@@ -140,7 +145,7 @@ impl Gates {
             let tally = GateTally { gate, severity: word(Severity::Halt).into(), ..GateTally::default() };
             Some(StepLimit { max_rate: form.max_reject_rate?, tally })
         });
-        Ok(Gates { live, steps: steps.collect() })
+        Ok(Gates { live, steps: steps.collect(), services: services::of(manifest) })
     }
 
     /// The same gates for single replayed records: rates are ignored, and a failure that would halt
@@ -148,6 +153,7 @@ impl Gates {
     #[must_use]
     pub fn one_by_one(mut self) -> Gates {
         self.steps.clear();
+        self.services.clear();
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
         for gate in &mut self.live {
             gate.max_rate = 1.0;
@@ -162,14 +168,17 @@ impl Gates {
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
         let steps =
             self.steps.iter().map(|step| (step.tally.gate.as_str(), word(Severity::Halt), step.max_rate));
-        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate)).chain(steps)
+        let services = self.services.iter().map(|gate| (gate.tally.gate.as_str(), "reject", gate.max_rate));
+        let live = self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate));
+        live.chain(steps).chain(services)
     }
 
     /// The counts so far.
     #[must_use]
     pub fn tallies(&self) -> Vec<GateTally> {
-        let steps = self.steps.iter().map(|step| step.tally.clone());
-        self.live.iter().map(|gate| gate.tally.clone()).chain(steps).collect()
+        let steps = self.steps.iter().map(|step| &step.tally);
+        let services = self.services.iter().map(|gate| &gate.tally);
+        self.live.iter().map(|gate| &gate.tally).chain(steps).chain(services).cloned().collect()
     }
 
     /// The state of all gates, and which of them halted the run.
@@ -189,13 +198,17 @@ impl Gates {
             spatial: false,
             halted: halted == Some(step.tally.gate.as_str()),
         };
-        self.live.iter().map(read).chain(self.steps.iter().map(of_step)).collect()
+        let steps = self.steps.iter().map(of_step);
+        let services = self.services.iter().map(|gate| gate.reading(halted));
+        self.live.iter().map(read).chain(steps).chain(services).collect()
     }
 
     /// Continues with the counts of an earlier run. A gate added since then starts at zero.
     pub fn restore(&mut self, tallies: &[GateTally]) {
         let own = self.live.iter_mut().map(|gate| &mut gate.tally);
-        for tally in own.chain(self.steps.iter_mut().map(|step| &mut step.tally)) {
+        let steps = self.steps.iter_mut().map(|step| &mut step.tally);
+        let services = self.services.iter_mut().map(|gate| &mut gate.tally);
+        for tally in own.chain(steps).chain(services) {
             if let Some(known) = tallies.iter().find(|known| known.gate == tally.gate) {
                 (tally.looked, tally.failed) = (known.looked, known.failed);
             }
@@ -246,6 +259,14 @@ impl Gates {
             return Err(Halt { gate: tally.gate.clone(), record: Some(last.record), reason });
         }
         Ok(())
+    }
+
+    /// Judges what became of a batch of `read` records at the steps that call services.
+    ///
+    /// # Errors
+    /// When more failed than a service may. Then nothing of the batch may be committed.
+    pub fn called(&mut self, aside: &Aside, read: u64) -> Result<(), Halt> {
+        self.services.iter_mut().try_for_each(|gate| gate.judge(aside, read))
     }
 
     /// Judges a batch; returns what may be committed.

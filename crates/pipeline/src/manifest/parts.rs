@@ -74,7 +74,8 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     if let Some(key) = pipeline.at(&["audit", "key"]) {
         parts.secret(key);
     }
-    for (_, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
+    for (name, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
+        parts.fallback(&name.name, service, &services);
         if let Some(key) = service.at(&["key"]) {
             parts.secret(key);
         }
@@ -90,6 +91,17 @@ impl PartsChecker<'_> {
         help: impl Into<String>,
     ) {
         self.problems.push(ManifestProblem::new(code, place, message).help(help));
+    }
+
+    /// Checks that the fallbacks of a service are other services of the manifest.
+    fn fallback(&mut self, name: &str, service: &YamlNode, services: &[&str]) {
+        for node in service.at(&["fallback"]).map(YamlNode::items).unwrap_or_default() {
+            self.service(Some(node), services);
+            if node.text() == Some(name) {
+                let message = format!("{} cannot be its own fallback", quoted(name));
+                self.report("repeated", node.place.clone(), message, "name another service");
+            }
+        }
     }
 
     fn one_of(&mut self, section: &YamlNode, name: &str, keys: &[&str]) {

@@ -15,6 +15,7 @@ use crate::error::SetupError;
 use crate::gate::{GateTally, Halt};
 use crate::sink::SinkError;
 use crate::step::StepError;
+use crate::traffic::ServiceCalls;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +90,8 @@ pub struct RunReport {
     pub source: Option<Told>,
     /// The number of calls to services.
     pub calls: u64,
+    /// The calls to each service.
+    pub services: Vec<ServiceCalls>,
     /// The coordinate operations applied to the records.
     pub operations: Vec<Operation>,
     /// The number of batches committed by this attempt.
@@ -257,6 +260,7 @@ impl RunReport {
             "source": self.source,
             "scope": self.scope.as_ref().map(ToString::to_string),
             "calls": self.calls,
+            "services": self.services,
             "operations": self.operations.iter().map(operation).collect::<Vec<_>>(),
             "batches": self.batches,
             "elapsed_seconds": self.elapsed.as_secs_f64(),

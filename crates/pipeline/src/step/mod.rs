@@ -22,6 +22,7 @@
 //! many records are on their way), `dispatch` (questions through the lane), `lane_watch` (the
 //! patience of lanes) and `services` (whom to ask).
 
+mod asker;
 mod cached;
 mod clip;
 mod coerce;
@@ -39,6 +40,7 @@ mod lane_watch;
 mod lookup;
 mod remote;
 mod services;
+mod verdicts;
 mod window;
 
 use std::path::{Path, PathBuf};

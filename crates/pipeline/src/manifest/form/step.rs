@@ -306,6 +306,12 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub cache_hit: Option<String>,
 
+    /// The field for the service that answered, by its name in `services`: the service or one of its
+    /// fallbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub provider: Option<String>,
+
     /// The field for the code of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
@@ -356,6 +362,12 @@ pub struct HttpSpec {
     /// The new fields, as JSON pointers into the response: `{ owner: /owner/name }`. They become
     /// text; use `coerce` to convert them.
     pub take: BTreeMap<String, String>,
+
+    /// The field for the service that answered, by its name in `services`: the service or one of its
+    /// fallbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub provider: Option<String>,
 
     /// What happens to a record for which the service has no result (404, or no such value).
     #[serde(default = "keep")]
