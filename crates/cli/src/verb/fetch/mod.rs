@@ -17,6 +17,7 @@ use tidegate_pipeline::source::CountTolerance;
 use url::Url;
 
 use super::calls::{CallArgs, Reach};
+use super::cloud::CloudArgs;
 use super::plan;
 use crate::complete;
 use crate::execute::{Execution, refused};
@@ -157,17 +158,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
 
-    /// URL of an S3-compatible service, for s3:// URLs
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<Url>,
-
-    /// Region of the bucket, for s3:// URLs
-    #[arg(long)]
-    region: Option<String>,
-
-    /// Send unsigned requests, for public buckets
-    #[arg(long)]
-    anonymous: bool,
+    #[command(flatten)]
+    cloud: CloudArgs,
 
     #[command(flatten)]
     observe: observe::Args,
@@ -208,7 +200,7 @@ fn tolerance(text: &str) -> Result<String, SetupError> {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let text = match preset::manifest(args) {
+    let text = match preset::manifest(args, &args.output) {
         Ok(text) => text,
         Err(why) => return refused(&why, args.format),
     };
