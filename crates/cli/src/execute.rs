@@ -407,7 +407,7 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
 
 /// On Ctrl-C or SIGTERM the current batch is committed and the run ends; a second signal exits at
 /// once.
-fn listen(stop: &Arc<AtomicBool>) {
+pub(crate) fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
