@@ -86,7 +86,7 @@ impl Realm {
     }
 }
 
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut headers = head.lines().filter_map(|line| line.split_once(": "));
     headers.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
@@ -191,7 +191,8 @@ fn a_manifest_names_them_too() {
     let text = format!(
         "pipeline:\n  id: role\n  source: {{ file: \"s3://bucket/in.geojson\", store: {store} }}\n  \
          sink: {{ file: \"s3://bucket/out.geojson\", store: {store} }}\n  \
-         retry_policy: {{ max_attempts: 3, base_delay_seconds: 0.1 }}\n"
+         retry_policy: {{ max_attempts: 3, base_delay_seconds: 0.1 }}\n  \
+         tolerance: {{ max_null_rate: 1, halt_on_geometry_invalid: true }}\n"
     );
     fs::write(here.path().join("role.yaml"), text).unwrap();
     let ran = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))

@@ -1,6 +1,7 @@
 //! `tidegate store`, through the built command.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+mod azure;
 #[path = "../common/canned.rs"]
 mod canned;
 mod identity;
