@@ -13,12 +13,14 @@
 //! | [`traffic`] | the runtime and the lanes that all calls of a run share |
 //! | [`telemetry`] | the metrics of a run |
 //! | [`alert`] | alerts and their actions |
+//! | [`download`] | objects by list, each once |
 //! | [`doctor`] | checks what could prevent a run |
 //! | [`error`] | why a part of a pipeline cannot be set up |
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod doctor;
+pub mod download;
 pub mod error;
 pub mod gate;
 pub mod manifest;

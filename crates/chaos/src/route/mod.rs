@@ -4,6 +4,7 @@
 //! is parsed leniently: a path that contains `reverse` is a reverse query whatever its version
 //! number.
 
+mod asset;
 mod census;
 mod esri;
 mod file;

@@ -7,6 +7,7 @@ pub(crate) mod audit;
 mod calls;
 mod chaos;
 mod check;
+mod cloud;
 mod completions;
 mod convert;
 mod demo;

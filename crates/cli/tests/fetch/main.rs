@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod lane_state;
 mod lies;
+mod objects;
 mod preset;
 #[path = "../common/provider.rs"]
 mod provider;

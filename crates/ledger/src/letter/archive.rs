@@ -10,8 +10,8 @@ use super::filter::LetterFilter;
 use super::store::{LetterPage, LetterStore, StoredLetter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tidegate_client::secret::SecretRef;
 use tidegate_client::store as object;
+use tidegate_core::bucket::CredentialSource;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 
@@ -88,18 +88,14 @@ pub struct Archived {
 }
 
 /// The settings of an archive in a bucket, from the usual variables.
-#[must_use]
-pub fn settings_from_env() -> object::StoreSettings {
+fn settings_from_env(to: &str) -> object::StoreSettings {
+    let named = to.starts_with("s3://").then(|| std::env::var("AWS_ENDPOINT_URL").ok()).flatten();
+    let endpoint = named.and_then(|text| text.parse().ok());
     let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
-    let set = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let secret = |name: &str| set(name).map(|_| SecretRef::Env(name.into()));
-    settings.s3.endpoint = set("AWS_ENDPOINT_URL").and_then(|text| text.parse().ok());
     // Whoever names the endpoint knows where it is.
-    settings.s3.private = settings.s3.endpoint.is_some();
-    settings.s3.region = set("AWS_REGION");
-    settings.s3.access_key = secret("AWS_ACCESS_KEY_ID");
-    settings.s3.secret_key = secret("AWS_SECRET_ACCESS_KEY");
-    settings.s3.session_token = secret("AWS_SESSION_TOKEN");
+    settings.cloud.private = endpoint.is_some();
+    settings.cloud.endpoint = endpoint;
+    settings.cloud.credentials = CredentialSource::Environment;
     settings
 }
 
@@ -118,7 +114,7 @@ pub(super) fn archive_to(
     let work = || -> Result<Option<Archived>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(|e| refused(e.to_string()))?.block_on(async {
-            let client = object::ObjectStoreClient::open(to, &settings_from_env());
+            let client = object::ObjectStoreClient::open(to, &settings_from_env(to));
             archive(store, filter, &client.map_err(|e| refused(e.to_string()))?, now_ms).await
         })
     };

@@ -157,7 +157,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
             (Some(file), _) => {
                 let path = folder.join(file);
                 let dir = path.parent().unwrap_or(Path::new("."));
-                if file.starts_with("s3://") {
+                if tidegate_core::bucket::BucketAddress::is_one(file) {
                     // Whether its service answers is checked elsewhere; writing to it is not tried.
                     return found;
                 }

@@ -337,7 +337,8 @@ impl PartsChecker<'_> {
                 let help = "use a GeoPackage (.gpkg) instead";
                 self.report("range", file.place.clone(), "cannot write Shapefiles", help);
             }
-            Some(tidegate_geo::format::Format::GeoPackage) if !name.starts_with("s3://") => {}
+            Some(tidegate_geo::format::Format::GeoPackage)
+                if !tidegate_core::bucket::BucketAddress::is_one(name) => {}
             Some(_) => {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
+use tidegate_core::bucket::BucketAddress;
 use tidegate_geo::Bounds;
 use url::Url;
 
@@ -79,7 +80,7 @@ impl Drop for Scratch {
 
 /// Whether a file in the manifest is remote.
 pub(super) fn is_remote(name: &str) -> bool {
-    ["http://", "https://", "s3://"].iter().any(|scheme| name.starts_with(scheme))
+    BucketAddress::is_one(name) || ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
 /// Downloads the file of a source into `dir`.
@@ -102,7 +103,7 @@ pub(super) fn fetch(
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
     // A name without an extension does not tell the format; the manifest or the Content-Type does.
-    let untyped = from.format.is_none() && !address.starts_with("s3://") && file::is_untyped(name);
+    let untyped = from.format.is_none() && !BucketAddress::is_one(address) && file::is_untyped(name);
     let local = match (from.format, untyped, note.at.done) {
         (Some(format), ..) => file::local_name(&format!("file.{}", format.format().extension()), address),
         (None, false, _) => file::local_name(name, address),
@@ -116,7 +117,7 @@ pub(super) fn fetch(
         return Ok(done(path, &note, told));
     }
     let runtime = traffic.runtime()?;
-    if address.starts_with("s3://") {
+    if BucketAddress::is_one(address) {
         let patience = tidegate_core::time::seconds(from.patience_seconds);
         let (store, key) = from.store.clone().unwrap_or_default().open(address, patience, traffic)?;
         let tell = |had, all| {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tidegate_core::bucket::BucketAddress;
 use tidegate_core::lane::LaneConfig;
 use tidegate_geo::format::Format;
 use tidegate_geo::format::csv::CsvReader;
@@ -296,11 +297,11 @@ fn asked(manifest: &Manifest, (records, source): (Option<u64>, PagePlan)) -> Vec
         }
     }
     let policy = Policy::from(manifest);
-    let bucket = pipeline.source.as_ref().and_then(|from| from.file.as_deref()?.strip_prefix("s3://"));
+    let bucket = pipeline.source.as_ref().and_then(|from| BucketAddress::parse(from.file.as_deref()?));
     let mut all: Vec<ServiceLoad> = all.into_iter().map(|(_, asked)| asked).collect();
-    all.extend(bucket.map(|rest| ServiceLoad {
-        service: format!("s3://{}", rest.split('/').next().unwrap_or_default()),
-        profile: Some("s3".into()),
+    all.extend(bucket.map(|at| ServiceLoad {
+        service: at.to_string(),
+        profile: Some(at.cloud.profile().into()),
         steps: 0,
         fallback_of: Vec::new(),
         source: Some(source),

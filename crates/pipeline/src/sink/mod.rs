@@ -351,7 +351,7 @@ impl Spec {
         };
         let target = match (&form.file, &form.postgis) {
             (Some(name), _) => {
-                let afar = name.starts_with("s3://");
+                let afar = tidegate_core::bucket::BucketAddress::is_one(name);
                 let path = folder.join(name);
                 match Format::of_path(&path) {
                     Some(Format::GeoPackage) if !afar => {

@@ -115,6 +115,19 @@ pub async fn piece(
     ))
 }
 
+/// Fetches what a request is made into, at once, into `path`.
+///
+/// # Errors
+/// When it cannot be had or written.
+pub async fn made(wire: &Wire, url: &Url, body: &str, path: &Path) -> Result<FilePosition, SourceError> {
+    let request = wire.post(url.clone(), body.to_owned());
+    let response = wire.ask(&request, &file_name(url)).await?;
+    let bytes = response.body.len() as u64;
+    write(path, 0, &response.body).map_err(|e| disk(path, &e))?;
+    let content_type = response.content_type().map(str::to_owned);
+    Ok(FilePosition { bytes, total: Some(bytes), mark: None, done: true, content_type })
+}
+
 /// Fetches an object of a store into `path`.
 ///
 /// # Errors

@@ -15,23 +15,22 @@ use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
+use crate::verb::cloud::CloudArgs;
 
 /// Copy letters to an archive and verify it
 ///
-/// Write zstd-compressed NDJSON with a manifest of hashes to a directory or s3://bucket/base.
-/// Everything is read back and compared before a letter is marked as archived. Open letters stay
-/// open, sealed payloads stay sealed. Credentials of a bucket are read from AWS_ACCESS_KEY_ID and
-/// AWS_SECRET_ACCESS_KEY.
+/// Write zstd-compressed NDJSON with a manifest of hashes to a directory or a bucket. Everything is
+/// read back and compared before a letter is marked as archived. Open letters stay open, sealed
+/// payloads stay sealed.
 #[derive(clap::Args)]
 pub(super) struct Archive {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Archive location: a directory or s3://bucket/base
+    /// Archive location: a directory, s3://bucket/base, az://container/base or gs://bucket/base
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// URL of an S3-compatible service [default: AWS]
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<url::Url>,
+    #[command(flatten)]
+    cloud: CloudArgs,
     /// Allow the endpoint to resolve to a private address
     #[arg(long)]
     allow_private: bool,
@@ -103,11 +102,8 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
         ));
         return Ok(Exit::Done);
     }
-    let mut settings = archive::settings_from_env();
-    if args.endpoint.is_some() {
-        settings.s3.endpoint.clone_from(&args.endpoint);
-        settings.s3.private = args.allow_private;
-    }
+    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
+    settings.cloud = args.cloud.settings(args.allow_private);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;

@@ -2,6 +2,7 @@
 //!
 //! A preset of `run`: the options become a manifest, which is executed like any other.
 
+mod objects;
 mod preset;
 mod tiles;
 
@@ -19,6 +20,7 @@ use tidegate_pipeline::tiles::TileTemplate;
 use url::Url;
 
 use super::calls::{CallArgs, Reach};
+use super::cloud::CloudArgs;
 use super::plan;
 use crate::complete;
 use crate::execute::{Execution, refused};
@@ -42,6 +44,7 @@ Examples:
   tidegate fetch https://api.example/ogc --profile ogcapi --layer buildings -o buildings.fgb
   tidegate fetch https://gis.example/arcgis/rest/services/parcels/FeatureServer/0 -o parcels.gpkg --resume
   tidegate fetch https://stac.example/v1 --profile stac --layer sentinel-2-l2a -o scenes.geojson
+  tidegate fetch https://stac.example/v1 --layer sentinel-2-l2a --assets B04,B08 -o scenes --allow-host data.example
   tidegate fetch https://data.example/roads.fgb -o roads.gpkg
   tidegate fetch 'https://tiles.example/{z}/{x}/{y}.png' --bbox 16.1,48.1,16.6,48.4 --zoom 0..14 -o vienna.mbtiles
   tidegate fetch s3://bucket/roads.geojson -o roads.gpkg --endpoint http://127.0.0.1:9000
@@ -78,6 +81,16 @@ pub(crate) struct Args {
     /// Format of a remote file [default: decided by its extension, else by the Content-Type]
     #[arg(long, value_name = "FORMAT", value_enum)]
     input_format: Option<FormatArg>,
+
+    /// Assets of STAC items to download, separated by commas, such as B04,B08; -o is then a directory
+    /// or a store
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["requests", "input_format", "print_manifest"])]
+    assets: Vec<String>,
+
+    /// File of requests to process into images, such as those of Sentinel Hub: a line of JSON each,
+    /// {"key": "name.tif", "body": {…}}; -o is then a directory or a store
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input_format", "print_manifest", "layer"])]
+    requests: Option<PathBuf>,
 
     /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .fgb, .csv
     #[arg(short, long, value_name = "FILE")]
@@ -174,17 +187,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
 
-    /// URL of an S3-compatible service, for s3:// URLs
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<Url>,
-
-    /// Region of the bucket, for s3:// URLs
-    #[arg(long)]
-    region: Option<String>,
-
-    /// Send unsigned requests, for public buckets
-    #[arg(long)]
-    anonymous: bool,
+    #[command(flatten)]
+    cloud: CloudArgs,
 
     #[command(flatten)]
     observe: observe::Args,
@@ -233,7 +237,10 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         }
         None => {}
     }
-    let text = match preset::manifest(args) {
+    if !args.assets.is_empty() || args.requests.is_some() {
+        return objects::run(args);
+    }
+    let text = match preset::manifest(args, &args.output) {
         Ok(text) => text,
         Err(why) => return refused(&why, args.format),
     };
