@@ -10,7 +10,7 @@ help: ## list the targets
 # Most tests of the command wait for a server, so two of them share a core.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: test
-test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, two real servers
+test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, some real servers
 	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run

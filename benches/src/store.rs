@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use std::error::Error;
 use std::io::Write;
 use tidegate_chaos::{Chaos, Config, Scope, ServerLimit, Service};
-use tidegate_client::store::{KeySpread, ObjectStoreClient, S3Settings, StoreSettings};
+use tidegate_client::store::{CloudSettings, KeySpread, ObjectStoreClient, StoreSettings};
 
 const PUTS: usize = 1_000;
 const WORKERS: usize = 64;
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let endpoint = Some(format!("{}/s3", server.url()).parse()?);
         let settings = StoreSettings {
             key_spread,
-            s3: S3Settings { endpoint, ..S3Settings::default() },
+            cloud: CloudSettings { endpoint, ..CloudSettings::default() },
             ..StoreSettings::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -36,6 +36,12 @@ pub enum Quirk {
     /// OGC API: pages are in EPSG:3857, whatever is asked for. The header `Content-Crs` says so, and
     /// the member `crs` of the page says CRS84.
     ContentCrs,
+    /// STAC: an asset is answered with the picture of an error and status 200.
+    ErrorImage,
+    /// STAC: the stated checksums of assets are those of something else.
+    WrongChecksum,
+    /// STAC: the stated sizes of assets are one byte too large.
+    WrongSize,
     /// OGC API: pages are latitude first, and nothing says so (pygeoapi over PostGIS).
     SwappedAxes,
 }

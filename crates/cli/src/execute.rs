@@ -25,8 +25,10 @@ use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, OutputFormat};
 use crate::progress::{EVERY, Progress, RecentRate, erase, line, span, thousands};
+use crate::remedies::Remedies;
 use crate::report;
 use crate::stop::StopSignals;
+use crate::summary::by_service;
 
 /// A run to execute.
 pub(crate) struct Execution<'a> {
@@ -73,13 +75,20 @@ impl Execution<'_> {
             }
         };
         listen(&watch.stop);
+        // The run then writes what the source holds now over what a letter held.
+        let mut remedies = Remedies::new(self.manifest, &self.options);
+        remedies.before(&watch.stop);
         let done = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| self.draw(&watch, &done));
-            let result = go(manifest, &self.options, &watch);
+            let options = RunOptions { program: std::env::current_exe().ok(), ..self.options.clone() };
+            let result = go(manifest, &options, &watch);
             done.store(true, Ordering::Relaxed);
             result
         });
+        if let Ok(report) = &result {
+            remedies.after(report, &watch);
+        }
         let seen = match &result {
             Ok(report) => observer.end(report.status().word(), false),
             Err(_) => observer.end("failed", true),
@@ -90,7 +99,9 @@ impl Execution<'_> {
             out::say(&format!("tidegate: cannot write the report {}: {e}", path.display()));
         }
         match result {
-            Ok(report) => self.end(&report, &watch.telemetry).map(|exit| exit.or_alerted(seen.exits)),
+            Ok(report) => {
+                self.end(&report, &watch.telemetry, &remedies).map(|exit| exit.or_alerted(seen.exits))
+            }
             Err(error) => self.failed(&error, &watch),
         }
     }
@@ -194,10 +205,13 @@ impl Execution<'_> {
     }
 
     /// Reports how the run ended.
-    fn end(&self, report: &RunReport, telemetry: &Telemetry) -> io::Result<Exit> {
+    fn end(&self, report: &RunReport, telemetry: &Telemetry, remedies: &Remedies<'_>) -> io::Result<Exit> {
         let result = || {
             let mut value = report.to_json(report.status());
             add_counters(&mut value, telemetry);
+            if !remedies.done.is_nothing() {
+                value["remedied"] = json!(remedies.done);
+            }
             value
         };
         if !self.quiet && crate::log::is_json() {
@@ -209,12 +223,16 @@ impl Execution<'_> {
             crate::log::result(level, "run ended", result());
         } else if !self.quiet {
             out::say(self.summary(report, telemetry).trim_end());
+            if !remedies.done.is_nothing() {
+                out::say(&format!("  remedies: {}", remedies.done));
+            }
         }
         if self.format == OutputFormat::Json {
             let value = result();
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(match &report.end {
+            End::Done if remedies.all_resolved => Exit::Done,
             End::Done if report.counts.unsuccessful() > 0 && nobody_answered(telemetry) => Exit::TryLater,
             End::Done if report.counts.unsuccessful() > 0 => Exit::DeadLetters,
             End::Done => Exit::Done,
@@ -302,6 +320,7 @@ impl Execution<'_> {
             }
         }
         asked.into_iter().for_each(&mut add);
+        by_service(&report.services).into_iter().for_each(|line| add(format!("    {line}")));
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}, {}", report.sink, report.crs));
         }
@@ -407,7 +426,7 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
 
 /// On Ctrl-C or SIGTERM the current batch is committed and the run ends; a second signal exits at
 /// once.
-fn listen(stop: &Arc<AtomicBool>) {
+pub(crate) fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -15,6 +15,7 @@ mod observe;
 mod out;
 mod predict;
 mod progress;
+mod remedies;
 mod report;
 mod stop;
 mod summary;

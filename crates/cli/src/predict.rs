@@ -8,7 +8,6 @@
 
 use serde::Serialize;
 use tidegate_core::classify::Classifier;
-use tidegate_pipeline::manifest::Policy;
 use tidegate_pipeline::run::ServiceLoad;
 use tidegate_sim::distribution::RandomDuration;
 use tidegate_sim::world::World;
@@ -59,7 +58,8 @@ pub(crate) struct Prediction {
 }
 
 /// Simulates the calls to one service.
-pub(crate) fn predict(asked: &ServiceLoad, questions: u64, policy: &Policy, terms: Terms) -> Vec<Prediction> {
+pub(crate) fn predict(asked: &ServiceLoad, questions: u64, terms: Terms) -> Vec<Prediction> {
+    let policy = &asked.policy;
     let mut call = policy.call;
     call.history = false;
     // As in a real run: a lane that learns its rate does not wait for the reset of a quota.

@@ -7,7 +7,11 @@ use tidegate_pipeline::gate::declared;
 use tidegate_pipeline::manifest::{
     EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human,
 };
+use tidegate_pipeline::traffic::ServiceCalls;
 use url::Url;
+
+use crate::execute::counted;
+use crate::progress::thousands;
 
 /// The most backoff delays that are listed individually.
 const WAITS_SHOWN: u32 = 6;
@@ -234,4 +238,30 @@ fn percent(share: f64) -> String {
 
 fn count(number: u32, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A line for each service, if there are several or one has a price.
+pub(crate) fn by_service(services: &[ServiceCalls]) -> Vec<String> {
+    let used = services.iter().filter(|one| one.calls > 0);
+    let priced = services.iter().any(|one| one.cost.is_some());
+    let twice = |one: &&ServiceCalls| one.maybe_twice.is_some_and(|n| n > 0);
+    if used.clone().count() < 2 && !priced && !services.iter().any(|one| twice(&one)) {
+        return Vec::new();
+    }
+    let line = |one: &ServiceCalls| {
+        let mut text = format!(
+            "{}: {}, {} answered",
+            one.service,
+            counted(one.calls, "call", "calls"),
+            thousands(one.answered)
+        );
+        if let Some(cost) = one.cost {
+            let _ = write!(text, ", costs {cost:.2}");
+        }
+        if let Some(n) = one.maybe_twice.filter(|n| *n > 0) {
+            let _ = write!(text, ", {} may have been executed twice", thousands(n));
+        }
+        text
+    };
+    used.map(line).collect()
 }

@@ -14,8 +14,13 @@
 //! next batch queues. So the commit rate depends on the disk, and the rate of answers does not. The
 //! queue is bounded: if the disk is too slow, callers wait. After a disk error the cache is
 //! unusable, and every later call returns an error.
+//!
+//! Every row has a checksum. A row that does not match it (a bit flipped on the disk) is treated as
+//! absent: the question is asked anew. Rows of older versions have none and are accepted.
 
+use crate::durable;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +28,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::warn;
 
 /// The SHA-256 of a request: the key of a cache entry.
 pub type CacheKey = [u8; 32];
@@ -93,7 +99,8 @@ const QUEUE: usize = 4096;
 pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
     let path = dir.join("responses.db");
     let fail = |what: String| CacheError { path: path.clone(), what };
-    std::fs::create_dir_all(dir).map_err(|e| fail(format!("cannot create {}: {e}", dir.display())))?;
+    durable::make_dir(dir).map_err(|e| fail(format!("cannot create {}: {e}", dir.display())))?;
+    durable::private(&path).map_err(|e| fail(e.to_string()))?;
     let connection = Connection::open(&path).map_err(|e| fail(e.to_string()))?;
     prepare(&connection).map_err(|e| fail(e.to_string()))?;
     let reader = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -132,7 +139,24 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
          );
          CREATE INDEX IF NOT EXISTS answer_by_key ON answer (substr(key, 1, 8));
          PRAGMA user_version = 1;",
-    )
+    )?;
+    let column = "SELECT count(*) FROM pragma_table_info('answer') WHERE name = 'sum'";
+    if connection.query_row(column, [], |row| row.get::<_, i64>(0))? == 0 {
+        connection.execute_batch("ALTER TABLE answer ADD COLUMN sum BLOB")?;
+    }
+    Ok(())
+}
+
+/// The checksum of a row: the first eight bytes of a SHA-256.
+fn checksum(key: &CacheKey, stored: &CachedAnswer) -> [u8; 8] {
+    let mut hash = Sha256::new();
+    hash.update(key);
+    hash.update(stored.at_ms.to_le_bytes());
+    hash.update(stored.job.to_le_bytes());
+    hash.update([u8::from(stored.failed)]);
+    hash.update(&stored.answer);
+    let hash: [u8; 32] = hash.finalize().into();
+    hash.first_chunk().copied().unwrap_or_default()
 }
 
 fn write(mut connection: Connection, commands: &Receiver<CacheCommand>, shared: &CacheWriterInner) {
@@ -170,7 +194,7 @@ fn store(
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO answer (key, at_ms, job, failed, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO answer (key, at_ms, job, failed, answer, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
         for (entry, _) in batch {
             let (key, stored) = entry.as_ref();
@@ -179,7 +203,8 @@ fn store(
                 stored.at_ms,
                 stored.job.cast_signed(),
                 stored.failed,
-                stored.answer
+                stored.answer,
+                checksum(key, stored),
             ])?;
         }
     }
@@ -224,7 +249,7 @@ impl fmt::Debug for CacheWriter {
 }
 
 impl CacheReader {
-    /// The newest answer to this request.
+    /// The newest answer to this request, if it is what was stored.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -233,20 +258,29 @@ impl CacheReader {
     }
 
     fn try_get(&self, key: &CacheKey) -> rusqlite::Result<Option<CachedAnswer>> {
-        self.connection
+        let found = self
+            .connection
             .prepare_cached(
-                "SELECT at_ms, job, failed, answer FROM answer
+                "SELECT at_ms, job, failed, answer, sum FROM answer
                  WHERE substr(key, 1, 8) = ?1 AND key = ?2 ORDER BY id DESC LIMIT 1",
             )?
             .query_row(params![&key[..8], key.as_slice()], |row| {
-                Ok(CachedAnswer {
+                let stored = CachedAnswer {
                     at_ms: row.get(0)?,
                     job: row.get::<_, i64>(1)?.cast_unsigned(),
                     failed: row.get(2)?,
                     answer: row.get(3)?,
-                })
+                };
+                Ok((stored, row.get::<_, Option<Vec<u8>>>(4)?))
             })
-            .optional()
+            .optional()?;
+        let Some((stored, sum)) = found else { return Ok(None) };
+        if sum.is_some_and(|sum| sum != checksum(key, &stored)) {
+            let path = self.path.display();
+            warn!(target: "tidegate::cache", "an answer in {path} does not match its checksum; it is asked for anew");
+            return Ok(None);
+        }
+        Ok(Some(stored))
     }
 }
 

@@ -66,8 +66,20 @@ pub struct CallPolicy {
     /// What becomes of a record whose server asks for a longer wait than the deadline or the cap of
     /// the backoff allows. It is never retried early.
     pub long_wait: LongWait,
+    /// What a record does while the breaker is open.
+    pub while_open: WhileOpen,
     /// Whether the history of attempts is kept.
     pub history: bool,
+}
+
+/// What a record does while the breaker of its service is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhileOpen {
+    /// It waits for a probe to succeed, within its deadline.
+    #[default]
+    Wait,
+    /// It leaves at once: another service is asked.
+    Park,
 }
 
 /// What becomes of a record that would have to wait too long.
@@ -103,6 +115,7 @@ impl Default for CallPolicy {
             throttle_wait: ThrottleWait::Backoff,
             quota_wait: Duration::from_secs(3600),
             long_wait: LongWait::Park,
+            while_open: WhileOpen::Wait,
             history: true,
         }
     }
@@ -205,6 +218,15 @@ struct History(Vec<Attempt>);
 
 const _: () = assert!(size_of::<Call>() == 48);
 
+/// How many attempts were repeated although the server may have executed them: no answer came in
+/// time, or the connection was lost. An attempt that found no connection may be among them.
+#[must_use]
+pub fn maybe_twice(history: &[Attempt]) -> u64 {
+    let unknown = [Code::TIMEOUT, Code::CONNECTION_RESET, Code::TRUNCATED_BODY];
+    let repeated = history.split_last().map_or(&[][..], |(_, repeated)| repeated);
+    repeated.iter().filter(|attempt| unknown.contains(&attempt.verdict.code)).count() as u64
+}
+
 impl Call {
     /// A call whose repeat is safe: an idempotent method, or an idempotency key sent along.
     #[must_use]
@@ -297,6 +319,7 @@ impl Call {
     #[must_use]
     pub fn shut(&self, policy: &CallPolicy, until: Mono) -> Next {
         match self.deadline(policy) {
+            _ if policy.while_open == WhileOpen::Park => Next::Park(until, GiveUpReason::CircuitOpen),
             Some(end) if until >= end => Next::Park(until, GiveUpReason::CircuitOpen),
             _ => Next::RetryAt(until),
         }

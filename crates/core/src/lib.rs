@@ -6,7 +6,7 @@
 //! The data flow, by module:
 //!
 //! record ([`key`]) → [`signal`] → [`classify`] → verdict ([`verdict`]) → [`lane`]
-//! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`]) → gate → sink + ledger | dead letter
+//! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`], [`fallback`]) → gate → sink + ledger | dead letter
 //! ([`letter`])
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,9 +17,12 @@ extern crate std;
 
 pub mod alert;
 pub mod breaker;
+pub mod bucket;
 pub mod call;
 pub mod chance;
 pub mod classify;
+pub mod content;
+pub mod fallback;
 pub mod hex;
 pub mod hint;
 pub mod key;
@@ -29,6 +32,7 @@ pub mod limit;
 pub mod patience;
 pub mod quote;
 pub mod refusal;
+pub mod renewal;
 pub mod retry;
 pub mod signal;
 pub mod suggest;

@@ -26,6 +26,7 @@ mod number;
 pub mod raster;
 pub mod repair;
 pub mod schema;
+pub mod tile;
 pub mod validity;
 pub mod wkb;
 pub mod wkt;

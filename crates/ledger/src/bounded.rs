@@ -11,10 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::SinkExt;
 use postgres::types::ToSql;
-use postgres::{Error, NoTls, Row, Statement, ToStatement};
+use postgres::{Error, Row, Statement, ToStatement};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config};
+
+pub use crate::tls::tls_failure;
+use crate::tls::{self, PostgresTls, TlsSettings};
 
 /// The name of the bound in a database URL, in seconds.
 pub const REPLY_TIMEOUT: &str = "reply_timeout";
@@ -32,6 +36,8 @@ pub struct BoundedConfig {
     pub config: Config,
     /// The longest wait for the reply to one statement.
     pub reply_timeout: Duration,
+    /// What TLS asks of the server, and what it shows to it.
+    pub tls: TlsSettings,
 }
 
 impl BoundedConfig {
@@ -41,16 +47,16 @@ impl BoundedConfig {
     /// # Errors
     /// When it is neither, or the bound is not a number of seconds.
     pub fn parse(text: &str) -> Result<BoundedConfig, String> {
-        let (text, reply_timeout) = split(text)?;
-        let mut config: Config = text
-            .parse()
-            .map_err(|_| "invalid database URL; expected postgres://user@host/database".to_owned())?;
+        let (text, own) = take_pairs(text, |name| name == REPLY_TIMEOUT || tls::NAMES.contains(&name));
+        let reply_timeout = reply_timeout(&own)?;
+        let mut config: Config = text.parse().map_err(|_| invalid(&text))?;
+        let tls = TlsSettings::read(&own, &mut config)?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(10));
         }
         config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
         config.keepalives_retries(3);
-        Ok(BoundedConfig { config, reply_timeout })
+        Ok(BoundedConfig { config, reply_timeout, tls })
     }
 
     /// Connects.
@@ -61,12 +67,33 @@ impl BoundedConfig {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
             return Err(Error::__private_api_timeout());
         };
-        let connect = async { tokio::time::timeout(self.reply_timeout, self.config.connect(NoTls)).await };
-        let (client, connection) =
-            runtime.block_on(connect).unwrap_or_else(|_| Err(Error::__private_api_timeout()))?;
+        let connect = |config: Config| {
+            let tls = PostgresTls::new(&self.tls, config.get_ssl_mode());
+            let connect = async { tokio::time::timeout(self.reply_timeout, config.connect(tls)).await };
+            runtime.block_on(connect).unwrap_or_else(|_| Err(Error::__private_api_timeout()))
+        };
+        let mut connected = connect(self.config.clone());
+        if self.config.get_ssl_mode() == SslMode::Prefer
+            && connected.as_ref().err().is_some_and(tls::may_work_without)
+        {
+            let mut plain = self.config.clone();
+            plain.ssl_mode(SslMode::Disable);
+            connected = connect(plain).or(connected);
+        }
+        let (client, connection) = connected?;
         let connection = runtime.spawn(async move { drop(connection.await) });
         let open = Some(OpenConnection { runtime, client, connection });
-        Ok(BoundedClient { open, reply_timeout: self.reply_timeout })
+        let tls = PostgresTls::new(&self.tls, self.config.get_ssl_mode());
+        Ok(BoundedClient { open, reply_timeout: self.reply_timeout, tls })
+    }
+}
+
+impl BoundedConfig {
+    /// What to change in the settings of TLS after the server has refused the connection, as the
+    /// end of a sentence; may be empty.
+    #[must_use]
+    pub fn advice(&self, error: &Error) -> &'static str {
+        self.tls.advice(self.config.get_ssl_mode(), error)
     }
 }
 
@@ -77,22 +104,36 @@ pub fn no_reply(error: &Error) -> bool {
     error.to_string() == Error::__private_api_timeout().to_string()
 }
 
-/// Takes the bound out of a URL.
-fn split(text: &str) -> Result<(String, Duration), String> {
-    let plain = (text.to_owned(), REPLY_TIMEOUT_DEFAULT);
+/// Why a text is no place of a database. It may contain a password.
+fn invalid(text: &str) -> String {
+    let named = tls::NAMES.iter().any(|name| text.contains(&format!("{name}=")));
+    let form = "postgres://user@host/database";
+    if named && !text.contains("://") {
+        return format!("TLS is set in a URL: {form}?sslmode=verify-full&sslrootcert=FILE");
+    }
+    format!("invalid database URL; expected {form}")
+}
+
+/// Takes pairs of these names out of the query of a URL; what remains is as it was.
+pub(crate) fn take_pairs(text: &str, own: impl Fn(&str) -> bool) -> (String, Vec<(String, String)>) {
     let Some((head, query)) = text.split_once('?').filter(|(head, _)| head.contains("://")) else {
-        return Ok(plain);
+        return (text.to_owned(), Vec::new());
     };
-    let (own, rest): (Vec<&str>, Vec<&str>) = query
-        .split('&')
-        .partition(|pair| pair.split_once('=').is_some_and(|(name, _)| name == REPLY_TIMEOUT));
-    let Some((_, seconds)) = own.last().and_then(|pair| pair.split_once('=')) else { return Ok(plain) };
+    let is_own = |pair: &&str| own(pair.split_once('=').map_or(*pair, |(name, _)| name));
+    let (own, rest): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_own);
+    // A plus is a plus: PostgreSQL does not take it for a space.
+    let own = own.join("&").replace('+', "%2B");
+    let own = url::form_urlencoded::parse(own.as_bytes()).into_owned().collect();
+    (if rest.is_empty() { head.to_owned() } else { format!("{head}?{}", rest.join("&")) }, own)
+}
+
+fn reply_timeout(pairs: &[(String, String)]) -> Result<Duration, String> {
+    let Some((_, seconds)) = pairs.iter().rev().find(|(name, _)| name == REPLY_TIMEOUT) else {
+        return Ok(REPLY_TIMEOUT_DEFAULT);
+    };
     let seconds = seconds.parse::<u32>().ok().filter(|seconds| (1..=86_400).contains(seconds));
-    let Some(seconds) = seconds else {
-        return Err(format!("invalid {REPLY_TIMEOUT} in the database URL; expected 1 to 86400 seconds"));
-    };
-    let text = if rest.is_empty() { head.to_owned() } else { format!("{head}?{}", rest.join("&")) };
-    Ok((text, Duration::from_secs(seconds.into())))
+    let invalid = || format!("invalid {REPLY_TIMEOUT} in the database URL; expected 1 to 86400 seconds");
+    seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or_else(invalid)
 }
 
 /// A connection whose calls end.
@@ -100,6 +141,7 @@ pub struct BoundedClient {
     /// None once a reply did not come.
     open: Option<OpenConnection>,
     reply_timeout: Duration,
+    tls: PostgresTls,
 }
 
 struct OpenConnection {
@@ -126,7 +168,7 @@ impl BoundedClient {
         }
         // The statement may still run and hold locks.
         let cancel = client.cancel_token();
-        let _ = wait_for(&open.runtime, GOODBYE, cancel.cancel_query(NoTls));
+        let _ = wait_for(&open.runtime, GOODBYE, cancel.cancel_query(self.tls.clone()));
         if let Some(open) = self.open.take() {
             open.runtime.shutdown_background();
         }

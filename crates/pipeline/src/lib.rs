@@ -9,15 +9,18 @@
 //! | [`sink`] | sinks, with their checkpoints |
 //! | [`run`] | a run from source to sink, with resume |
 //! | [`preset`] | manifests built from command-line options |
+//! | [`tiles`] | tiles of map services into a file or a directory |
 //! | [`traffic`] | the runtime and the lanes that all calls of a run share |
 //! | [`telemetry`] | the metrics of a run |
 //! | [`alert`] | alerts and their actions |
+//! | [`download`] | objects by list, each once |
 //! | [`doctor`] | checks what could prevent a run |
 //! | [`error`] | why a part of a pipeline cannot be set up |
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod doctor;
+pub mod download;
 pub mod error;
 pub mod gate;
 pub mod manifest;
@@ -30,6 +33,7 @@ pub mod step;
 #[path = "no_store.rs"]
 pub mod store;
 pub mod telemetry;
+pub mod tiles;
 pub mod traffic;
 
 // Modules of other crates, under their own names.

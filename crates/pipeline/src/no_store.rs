@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::Verdict;
+use tidegate_core::bucket::CredentialSource;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
@@ -48,6 +49,12 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    /// Whether the object does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self.store {}
+    }
+
     /// Whether the cause is remote and may pass with time.
     #[must_use]
     pub fn is_later(&self) -> bool {
@@ -67,26 +74,34 @@ pub struct StoreSettings {
     /// The configuration of the lanes.
     pub lane: LaneConfig,
     /// The settings for buckets.
-    pub s3: S3Settings,
+    pub cloud: CloudSettings,
     /// The longest wait that a store may ask for.
     pub patience: Duration,
     /// The policy of calls.
     pub policy: CallPolicy,
 }
 
-/// Settings for buckets.
+/// Settings for stores on the network.
 #[derive(Clone, Debug, Default)]
-pub struct S3Settings {
+pub struct CloudSettings {
     /// The URL of the service.
     pub endpoint: Option<Url>,
     /// The region.
     pub region: Option<String>,
+    /// The storage account.
+    pub account: Option<String>,
     /// The reference to the access key.
     pub access_key: Option<SecretRef>,
     /// The reference to the secret key.
     pub secret_key: Option<SecretRef>,
     /// The reference to a session token.
     pub session_token: Option<SecretRef>,
+    /// The reference to a shared access signature.
+    pub sas_token: Option<SecretRef>,
+    /// The reference to the JSON of a service account.
+    pub service_account: Option<SecretRef>,
+    /// Where credentials come from if none is given.
+    pub credentials: CredentialSource,
     /// Whether the name of the endpoint may resolve to private addresses.
     pub private: bool,
 }
@@ -117,11 +132,19 @@ impl ObjectStoreClient {
         match *self {}
     }
 
+    /// The metadata of an object.
+    ///
+    /// # Errors
+    /// Never.
+    pub async fn head(&self, _: &str) -> Result<Meta, StoreError> {
+        match *self {}
+    }
+
     /// Puts an object.
     ///
     /// # Errors
     /// Never.
-    pub async fn put_stream<S>(&self, _: &str, _: Option<u64>, _: S) -> Result<u64, StoreError>
+    pub async fn put_stream<S>(&self, _: &str, _: Option<u64>, _: S) -> Result<(), StoreError>
     where
         S: futures_util::Stream<Item = io::Result<Bytes>>,
     {

@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 30);
+    assert_eq!(count, 33);
 }
 
 #[test]
@@ -61,6 +61,7 @@ fn the_mandatory_keys_are_those_of_the_form() {
         found,
         [
             ".pipeline",
+            "pipeline.dead_letters.auto.code",
             "pipeline.dead_letters.remedies.rule",
             "pipeline.gates.check",
             "pipeline.id",
@@ -107,12 +108,13 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 21);
+    assert_eq!(count, 28);
 }
 
 /// The page that describes a section.
 fn page_of(path: &str) -> &'static str {
     match path.split('.').nth(1) {
+        None if path == "expect" => "simulate.md",
         Some("steps" | "services") => "steps.md",
         Some("gates") => "gates.md",
         Some("audit") => "audit.md",
@@ -125,9 +127,16 @@ fn page_of(path: &str) -> &'static str {
 
 #[test]
 fn the_reference_pages_are_in_step() {
-    for page in
-        ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md", "alerts.md", "dead-letters.md"]
-    {
+    for page in [
+        "manifest.md",
+        "pipeline.md",
+        "steps.md",
+        "gates.md",
+        "audit.md",
+        "alerts.md",
+        "dead-letters.md",
+        "simulate.md",
+    ] {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = fs::read_to_string(&file).unwrap();
         let mut expected = text.clone();

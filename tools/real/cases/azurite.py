@@ -1,19 +1,21 @@
-"""Azurite: Azure's blobs. The program speaks no Azure, but a public blob is a file on a web server."""
+"""Azurite: Azure's blobs, as a store and as files on a web server."""
 
 import base64
 import hashlib
 import hmac
 import os
+import urllib.parse
 import urllib.request
 from email.utils import formatdate
 
+import buckets
 import data
 from check import expect
 from compare import Leniency, compare
 from servers.process import Process
 from tidegate import Failed, tidegate
 
-QUICK = False
+QUICK = True
 NPM = ("azurite",)
 PIP = ("pyproj",)
 ACCOUNT = "devstoreaccount1"
@@ -44,6 +46,10 @@ class Suite:
         self.process = Process(command, folder)
         self.url = self.process.url
         put(self.url, "/public", "restype=container", x_ms_blob_public_access="container")
+        put(self.url, f"/{buckets.BUCKET}", "restype=container")
+        env = {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_KEY": KEY}
+        manifest = f"account: {ACCOUNT}, access_key: env:AZURE_STORAGE_KEY"
+        self.bucket = buckets.Bucket(f"{self.url}/{ACCOUNT}", "az", (), env, manifest, md5=False)
         geopackage = world.path("azurite.gpkg")
         data.write_geopackage(geopackage, {"points_3035": world.layers["points_3035"]})
         with open(geopackage, "rb") as file:
@@ -72,11 +78,37 @@ def typed(s, w, n):
     expect(compare(w.layers["points_4326"], 4326, out, Leniency(), expected_epsg=4326))
 
 
-def foreign(s, w, n):
+def sas(s, w, n):
+    """A shared access signature instead of the key."""
     place = w.place(n)
-    outcome = tidegate("store", "ls", "az://public", cwd=place)
-    if outcome.code != 2 or "s3://" not in outcome.err:
-        raise Failed(f"az:// is not refused with what there is: exit {outcome.code}: {outcome.err[-300:]}")
+    start, end = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
+    fields = [ACCOUNT, "rwdlac", "b", "sco", start, end, "", "https,http", "2021-08-06", "", ""]
+    text = "\n".join(fields)
+    signature = base64.b64encode(hmac.new(base64.b64decode(KEY), text.encode(), hashlib.sha256).digest()).decode()
+    token = urllib.parse.urlencode({
+        "sv": "2021-08-06", "ss": "b", "srt": "sco", "sp": "rwdlac", "st": start, "se": end, "spr": "https,http",
+        "sig": signature,
+    })
+    env = {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_SAS_TOKEN": token}
+    bucket = buckets.Bucket(s.bucket.url, "az", (), env, md5=False)
+    with open(os.path.join(place, "a"), "w", encoding="utf-8") as file:
+        file.write("abc")
+    bucket("put", "a", "--as", "sas/a", cwd=place).ok()
+    if bucket("get", "sas/a", cwd=place).ok().out != "abc":
+        raise Failed("what was put with a signature is not there")
+    env["AZURE_STORAGE_SAS_TOKEN"] = token.replace("sig=", "sig=CANARY")
+    refused = bucket("ls", cwd=place)
+    if refused.code != 1 or "403" not in refused.err or "CANARY" in refused.err:
+        raise Failed(f"a wrong signature: exit {refused.code}: {refused.err}")
 
 
-CASES = {"blob": blob, "typed": typed, "foreign": foreign}
+def wrong_key(s, w, n):
+    place = w.place(n)
+    other = base64.b64encode(b"another key").decode()
+    bucket = buckets.Bucket(s.bucket.url, "az", (), {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_KEY": other})
+    refused = bucket("ls", cwd=place)
+    if refused.code != 1 or "(403 Auth" not in refused.err:
+        raise Failed(f"a wrong key: exit {refused.code}: {refused.err}")
+
+
+CASES = {**buckets.CASES, "blob": blob, "typed": typed, "sas": sas, "wrong_key": wrong_key}

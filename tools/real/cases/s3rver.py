@@ -16,13 +16,10 @@ class Suite:
         folder = world.path("s3rver", "")
         command = [binary, "-a", "127.0.0.1", "-p", "{port}", "-d", folder, "--configure-bucket", buckets.BUCKET]
         self.process = Process(command, folder)
-        self.url = self.process.url
+        self.bucket = buckets.s3(self.process.url)
 
     def stop(self):
         self.process.stop()
 
 
-CASES = {
-    "objects": lambda s, w, n: buckets.objects(s.url, w, n),
-    "layer": lambda s, w, n: buckets.layer(s.url, w, n),
-}
+CASES = buckets.CASES

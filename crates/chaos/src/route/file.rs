@@ -42,7 +42,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
     ResponseDraft { headers, ..ResponseDraft::new(206, "application/geo+json", part).worked() }
 }
 
-fn range(request: &ReceivedRequest) -> Option<(usize, usize)> {
+pub(super) fn range(request: &ReceivedRequest) -> Option<(usize, usize)> {
     let (from, to) = request.range.as_deref()?.strip_prefix("bytes=")?.split_once('-')?;
     Some((from.parse().ok()?, if to.is_empty() { usize::MAX } else { to.parse().ok()? }))
 }

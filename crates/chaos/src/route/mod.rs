@@ -4,6 +4,7 @@
 //! is parsed leniently: a path that contains `reverse` is a reverse query whatever its version
 //! number.
 
+mod asset;
 mod census;
 mod esri;
 mod file;
@@ -11,6 +12,7 @@ mod geocode;
 mod object;
 mod ogc;
 mod stac;
+mod tile;
 mod wfs;
 
 use serde_json::json;
@@ -43,11 +45,12 @@ pub(crate) enum Provider {
     Stac,
     File,
     Object,
+    Tile,
     Unknown,
 }
 
 /// The path segment of each provider, for the start page and the documentation.
-const NAMES: [(&str, Provider); 18] = [
+const NAMES: [(&str, Provider); 19] = [
     ("geocode", Provider::Generic),
     ("reverse", Provider::Generic),
     ("csv2geo", Provider::Generic),
@@ -65,6 +68,7 @@ const NAMES: [(&str, Provider); 18] = [
     ("stac", Provider::Stac),
     ("file", Provider::File),
     ("s3", Provider::Object),
+    ("tiles", Provider::Tile),
     ("", Provider::Unknown),
 ];
 
@@ -144,6 +148,7 @@ pub(crate) fn answer(
         Provider::Stac => stac::answer(context, request),
         Provider::File => file::answer(context, request),
         Provider::Object => object::answer(objects, request),
+        Provider::Tile => tile::answer(config, request),
         Provider::Census => census::answer(config, request),
         Provider::Unknown if path == "/" => start(),
         Provider::Unknown => {
@@ -178,6 +183,7 @@ pub(crate) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> Re
         Provider::Ogc | Provider::Stac | Provider::File => ogc::refusal(status, why),
         Provider::Esri => esri::refusal(status, why),
         Provider::Object => object::refusal(status, why),
+        Provider::Tile => tile::refusal(status),
         Provider::Census => page(status),
         _ => geocode::refusal(provider, status, why),
     };

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::FeatureContext;
+use super::asset;
 use super::ogc::{self, PageWindow};
+use crate::config::Config;
 use crate::quirk::Quirk;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
@@ -32,6 +34,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
             )
         }
         "search" => search(context, request, &base),
+        asset if asset.starts_with("assets/") => asset::answer(context.config, asset, request),
         "collections/parcels/items" => search(context, request, &base),
         _ => ogc::refusal(404, super::RefusalReason::Bad),
     }
@@ -63,7 +66,8 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
     let hidden_key = context.config.has(Quirk::HiddenKey);
     let mut out = String::from("{\"type\":\"FeatureCollection\",\"features\":[");
     for (i, parcel) in context.sent_parcels(&parcels).iter().enumerate() {
-        let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, item(parcel, base, hidden_key));
+        let _ =
+            write!(out, "{}{}", if i > 0 { "," } else { "" }, item(context.config, parcel, base, hidden_key));
     }
     let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
     if !context.config.unknown_total {
@@ -87,14 +91,15 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
     ResponseDraft::new(200, GEOJSON, out).worked()
 }
 
-fn item(parcel: &Parcel, base: &str, hidden_key: bool) -> String {
+fn item(config: &Config, parcel: &Parcel, base: &str, hidden_key: bool) -> String {
     let mut text = String::new();
     ogc::feature(&mut text, parcel, hidden_key, ogc::Coordinates::Degrees);
     // The members that an item has and a feature does not.
     let more = format!(
         "{{\"stac_version\":\"1.0.0\",\"collection\":\"parcels\",\"links\":[],\
-         \"assets\":{{\"data\":{{\"href\":\"{base}/assets/{}.tif\"}}}},",
-        parcel.id
+         \"assets\":{{\"data\":{{\"href\":\"{base}/assets/{}.tif\"}},{}}},",
+        parcel.id,
+        asset::members(config, parcel.id, base)
     );
     format!("{more}{}", text.get(1..).unwrap_or_default())
 }

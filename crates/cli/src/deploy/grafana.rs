@@ -516,6 +516,14 @@ fn rows() -> Vec<Row> {
                     &m::LETTER_DRAINED,
                 ),
                 panel(
+                    "Letters replayed unasked",
+                    Lines,
+                    "short",
+                    8,
+                    vec![(now(&m::REMEDY_LETTERS), "{{code}} {{remedy}} {{outcome}}")],
+                    &m::REMEDY_LETTERS,
+                ),
+                panel(
                     "Dropped spans",
                     Lines,
                     "cps",

@@ -11,6 +11,7 @@ use super::{OutcomeWords, ReportPage, Tone, page};
 use crate::execute::counted;
 use crate::observe::Observation;
 use crate::progress::thousands;
+use crate::summary::by_service;
 
 /// The report of a run, whatever its outcome.
 pub(crate) fn pipeline(
@@ -69,6 +70,7 @@ pub(crate) fn pipeline(
         if report.end == End::Done && !report.sink.is_empty() {
             notes.push(format!("written to {}", report.sink));
         }
+        notes.extend(by_service(&report.services));
         notes.extend(report.warnings.iter().cloned());
     }
     page(&ReportPage {

@@ -1,11 +1,12 @@
 //! `tidegate geocode`: adds coordinates to the rows of a CSV file.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use tidegate_client::durable;
 use tidegate_client::secret::SecretRef;
 use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest::{CsvRows, ServiceSpec};
@@ -289,10 +290,10 @@ impl Input {
             return Ok(Input { path: input.to_owned(), is_copy: false });
         }
         let at = |path: &Path, e: io::Error| format!("cannot copy standard input to {}: {e}", path.display());
-        fs::create_dir_all(state).map_err(|e| at(state, e))?;
+        durable::make_dir(state).map_err(|e| at(state, e))?;
         let path = state.join(format!("stdin-{}.csv", std::process::id()));
         let copy = Input { path: path.clone(), is_copy: true };
-        File::create(&path)
+        durable::private(&path)
             .and_then(|mut file| io::copy(&mut io::stdin().lock(), &mut file))
             .map_err(|e| at(&path, e))?;
         Ok(copy)

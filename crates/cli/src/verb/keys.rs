@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_client::durable;
 use tidegate_core::quote::shell;
 use tidegate_ledger::audit::Signer;
 use tidegate_ledger::letter::seal::{Keyring, Recipient, RewrappedKey, SecretKey};
@@ -24,6 +25,7 @@ Examples:
   tidegate keys generate --key letters.key --store .tidegate/letters.db
   tidegate keys rotate --key letters.key --store .tidegate/letters.db
   tidegate keys audit --key audit.key > audit.pub
+  tidegate keys rotate-audit --state /var/lib/tidegate
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as a store that already has a key, or has none; 75
 the server of the store is down, try again later.")]
@@ -40,6 +42,15 @@ enum Command {
     Rotate(Both),
     /// Generate a key that signs the audit, and print its public key
     Audit(One),
+    /// Replace the key that signs the audits of a state directory; the old key signs the new one
+    RotateAudit(StateKey),
+}
+
+#[derive(clap::Args)]
+struct StateKey {
+    /// State directory
+    #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
+    state: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -64,6 +75,12 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Command::Generate(both) => generate(both),
         Command::Rotate(both) => rotate(both),
         Command::Audit(one) => return sign(one),
+        Command::RotateAudit(at) => match Signer::rotate(&at.state) {
+            Ok((old, new)) => {
+                Ok(format!("the audits are signed with key {} instead of {}", new.key_id, old.key_id))
+            }
+            Err(why) => Err(LetterError::Refused(why.to_string())),
+        },
     };
     match done {
         Ok(said) => {
@@ -111,11 +128,7 @@ fn read(path: &Path) -> Result<Vec<SecretKey>, LetterError> {
 /// Appends a key to the file durably: it must not be lost once something is sealed to it.
 fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
     let at = |e: io::Error| LetterError::Refused(format!("{}: {e}", path.display()));
-    let mut options = std::fs::OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(at)?;
+    let mut file = durable::append(path).map_err(at)?;
     writeln!(file, "{}", *key.to_text()).map_err(at)?;
     file.sync_all().map_err(at)
 }

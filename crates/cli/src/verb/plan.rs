@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tidegate_core::quote::shell;
 use tidegate_geo::format::Format;
-use tidegate_pipeline::manifest::{self, Manifest, Policy, human};
-use tidegate_pipeline::run::{PagePlan, Plan, plan};
+use tidegate_pipeline::manifest::{self, Manifest, human};
+use tidegate_pipeline::run::{PagePlan, Plan, RetryPlan, plan};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
@@ -129,15 +129,15 @@ pub(crate) fn print_plan(
 ) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
         Ok(plan) => {
-            let policy = Policy::from(manifest);
             let predictions: Vec<Prediction> = plan
                 .asked
                 .iter()
+                .filter(|asked| !asked.is_fallback())
                 .filter_map(|asked| {
                     let questions = asked.questions.or(records.map(|n| asked.for_records(n)))?;
                     let price = asked.price_per_thousand.or(price);
                     let terms = Terms { price, patience_seconds: plan.patience_seconds };
-                    Some(predict(asked, questions, &policy, terms))
+                    Some(predict(asked, questions, terms))
                 })
                 .flatten()
                 .collect();
@@ -225,8 +225,13 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         };
         let told = asked.rate_asked.map(|rate| format!("; {rate}/s asked for")).unwrap_or_default();
         row("service", format!("{}: {terms}{told}", asked.service));
+        row("", retries(&asked.retry));
         if let Some(pages) = asked.source {
             row("", requests(&pages));
+        }
+        if asked.is_fallback() {
+            row("", format!("fallback of {}", asked.fallback_of.join(", ")));
+            continue;
         }
         if own.is_empty() {
             row("", "number of records unknown; pass it with --records".to_owned());
@@ -242,6 +247,16 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row("warning", warning.clone());
     }
     text
+}
+
+/// Describes the retry policy of a service, and where it is set.
+fn retries(retry: &RetryPlan) -> String {
+    let most = match retry.max_reject_rate {
+        Some(rate) => format!("; halts above {} % failed", (rate * 1e8).round() / 1e6),
+        None => String::new(),
+    };
+    let attempts = count(u64::from(retry.max_attempts), "attempt");
+    format!("{attempts} within {} ({}){most}", human(retry.deadline_seconds), retry.set_by)
 }
 
 /// Describes the page requests of the source.

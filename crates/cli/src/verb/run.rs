@@ -89,6 +89,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             keep_going: args.keep_going,
             full: args.full,
             from_options: false,
+            program: None,
         },
         observe: &args.observe,
         quiet: args.quiet,

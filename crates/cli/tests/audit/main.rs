@@ -4,10 +4,15 @@
 #[allow(dead_code, reason = "another test binary uses the rest")]
 #[path = "../pipeline/bench.rs"]
 mod bench;
+#[path = "../common/canned.rs"]
+mod canned;
+mod copies;
 mod doctor;
+mod modes;
 mod plan;
 #[path = "../common/provider.rs"]
 mod provider;
+mod register;
 #[path = "../common/running.rs"]
 mod running;
 mod trail;

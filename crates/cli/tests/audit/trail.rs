@@ -13,7 +13,7 @@ use crate::provider::{chaos, fault};
 const BOOK: &str = ".tidegate/test/audit.db";
 
 /// Forty records in batches of ten, one in four of them invalid.
-fn bench(sink: &str) -> Bench {
+pub(crate) fn bench(sink: &str) -> Bench {
     let bench = Bench::new();
     let input: String = (0..40)
         .map(|n| {

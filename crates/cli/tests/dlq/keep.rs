@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use crate::desk::{Desk, end};
+use tidegate_core::letter::LetterState;
 use tidegate_ledger::letter::{DAY_MS, LetterStoreLocation, Letters, now_ms};
 
 #[test]
@@ -58,13 +59,95 @@ fn every_command_lets_the_retention_run() {
         letter.failure.failed_ms = now_ms() - days * DAY_MS;
         letter.lineage.first_failed_ms = letter.failure.failed_ms;
         letter.hold = (n == 3).then(|| "court".into());
+        letter.state = LetterState::Dismissed;
         letter.retained_for(60)
     };
     letters.put(&[old(1, 61), old(2, 59), old(3, 90)]).wait().unwrap();
     letters.close();
-    let ran = desk.dlq(&["ls", "--format", "json"]);
+    let ran = desk.dlq(&["ls", "--closed", "--format", "json"]);
     assert!(ran.stderr.contains("purged 1 letter past the retention period"), "{}", ran.stderr);
     assert_eq!(ran.json().as_array().unwrap().len(), 5 + 2, "59 days and the one that is held stay");
+}
+
+/// Retention deletes an open letter only after it was archived, and says so in the audit.
+#[test]
+fn an_open_letter_is_archived_before_retention_deletes_it() {
+    let desk = Desk::at(".tidegate/letters.db");
+    desk.write("m.yaml", crate::nightly::MANIFEST);
+    let record = |v: &str| {
+        format!(
+            "{{\"type\":\"Feature\",\"properties\":{{\"code\":\"A\",\"v\":\"{v}\"}},\"geometry\":null}}\n"
+        )
+    };
+    desk.write("in.geojsonl", &record("x"));
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 4);
+    let expire = || {
+        let db = rusqlite::Connection::open(desk.path(".tidegate/letters.db")).unwrap();
+        db.execute("UPDATE letter SET retain_ms = 1", []).unwrap();
+    };
+    expire();
+    let ran = desk.dlq(&["ls", "--format", "json"]);
+    assert_eq!(ran.json().as_array().unwrap().len(), 1, "it is the only trace of its record");
+    assert!(
+        ran.stderr.contains("1 open letter past the retention period stay: they are not archived"),
+        "{}",
+        ran.stderr
+    );
+    let acts = |desk: &Desk| {
+        let text =
+            desk.run(&["audit", "show", "--store", ".tidegate/letters.db", "--format", "ndjson"]).stdout;
+        let act = |line: &str| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["act"].as_str().unwrap().to_owned()
+        };
+        text.lines().map(act).filter(|act| act == "archive" || act == "purge").collect::<Vec<_>>()
+    };
+    assert_eq!(acts(&desk), [""; 0]);
+    // A place that cannot be written keeps the letter, too.
+    desk.write("blocked", "a file");
+    let manifest = |to: &str| {
+        crate::nightly::MANIFEST.replace("dead_letters: {}", &format!("dead_letters: {{ archive: {to} }}"))
+    };
+    desk.write("m.yaml", &manifest("blocked"));
+    desk.write("in.geojsonl", &record("1"));
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 0);
+    expire();
+    let ran = desk.dlq(&["ls", "--format", "json"]);
+    assert_eq!(ran.json().as_array().unwrap().len(), 1);
+    assert!(ran.stderr.contains("cannot be archived to"), "{}", ran.stderr);
+    desk.write("m.yaml", &manifest("cold"));
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 0);
+    let ran = desk.dlq(&["ls", "--closed", "--format", "json"]);
+    assert_eq!(ran.json().as_array().unwrap().len(), 0, "{}", ran.stderr);
+    assert_eq!(acts(&desk), ["archive", "purge"]);
+    let names: Vec<String> = std::fs::read_dir(desk.path("cold"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(names.iter().any(|name| name.ends_with(".ndjson.zst")), "{names:?}");
+    desk.audited();
+}
+
+#[test]
+fn a_bucket_is_an_archive_too() {
+    let server = tidegate_chaos::Chaos::start(tidegate_chaos::Config::default()).unwrap();
+    let endpoint = format!("{}/s3", server.url());
+    let desk = Desk::at(".tidegate/letters.db");
+    let to = "dead_letters: { archive: \"s3://cold/letters\" }";
+    desk.write("m.yaml", &crate::nightly::MANIFEST.replace("dead_letters: {}", to));
+    desk.write(
+        "in.geojsonl",
+        "{\"type\":\"Feature\",\"properties\":{\"code\":\"A\",\"v\":\"x\"},\"geometry\":null}\n",
+    );
+    assert_eq!(desk.run(&["run", "m.yaml"]).code, 4);
+    let db = rusqlite::Connection::open(desk.path(".tidegate/letters.db")).unwrap();
+    assert_eq!(db.execute("UPDATE letter SET retain_ms = 1", []).unwrap(), 1);
+    let mut command = desk.command(&["dlq", "ls", "--closed", "--format", "json"]);
+    let ran = end(command.env("AWS_ENDPOINT_URL", &endpoint).spawn().unwrap());
+    assert_eq!(ran.json().as_array().unwrap().len(), 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("purged 1 letter past the retention period"), "{}", ran.stderr);
+    let listed =
+        desk.run(&["store", "ls", "s3://cold", "letters", "--format", "ndjson", "--endpoint", &endpoint]);
+    assert_eq!(listed.stdout.lines().count(), 2, "letters and manifest: {}", listed.stdout);
 }
 
 #[test]

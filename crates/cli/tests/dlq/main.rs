@@ -1,9 +1,11 @@
 //! `tidegate dlq` and `tidegate keys` through the built binary, end to end.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 #[path = "../common/canned.rs"]
 mod canned;
 
+mod auto;
+mod coarse;
 mod desk;
 mod geocode;
 mod keep;
@@ -11,6 +13,7 @@ mod kill;
 mod mend;
 mod nightly;
 mod put;
+mod rot;
 #[path = "../common/running.rs"]
 mod running;
 mod seal;

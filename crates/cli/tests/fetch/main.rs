@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod lane_state;
 mod lies;
+mod objects;
 mod preset;
 #[path = "../common/provider.rs"]
 mod provider;
@@ -19,5 +20,6 @@ mod services;
 mod source;
 mod strangers;
 mod systems;
+mod tiles;
 #[path = "../common/workdir.rs"]
 mod workdir;

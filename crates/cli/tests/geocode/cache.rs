@@ -121,3 +121,45 @@ fn rows_that_stay_bad_do_not_stop_the_next_run() {
         );
     }
 }
+
+#[test]
+fn an_answer_with_a_flipped_bit_is_asked_for_anew() {
+    let server = chaos(Config::default());
+    let bench = Bench::of_rows(30);
+    assert_eq!(bench.geocode(&server.url(), &[]).code, 0);
+    let before = bench.out();
+    let path = walk(bench.root()).into_iter().find(|path| path.ends_with("responses.db")).unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    // A digit of a coordinate or of a score: the answer stays valid JSON.
+    let rows: Vec<(i64, Vec<u8>)> = db
+        .prepare("SELECT id, answer FROM answer ORDER BY id")
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(rows.len(), 30);
+    for (id, mut answer) in rows.into_iter().take(10) {
+        let at = answer.iter().rposition(u8::is_ascii_digit).unwrap();
+        answer[at] ^= 1;
+        db.execute("UPDATE answer SET answer = ?1 WHERE id = ?2", (answer, id)).unwrap();
+    }
+    // Rows of an older version have no checksum.
+    db.execute("UPDATE answer SET sum = NULL WHERE id > 20", []).unwrap();
+    drop(db);
+    let ran = bench.geocode(&server.url(), &["--log-level", "warn"]);
+    assert_eq!((ran.code, ran.count("calls"), ran.count("cache_hits")), (0, 10, 20), "{}", ran.stderr);
+    assert!(ran.stderr.contains("does not match its checksum; it is asked for anew"), "{}", ran.stderr);
+    for (a, b) in before.iter().zip(bench.out()) {
+        for name in ["id", "outcome", "label", "score", "lon", "lat"] {
+            assert_eq!(a[name], b[name]);
+        }
+    }
+    // What was asked for anew is what is found now.
+    assert_eq!(bench.geocode(&server.url(), &[]).count("calls"), 0);
+}
+
+fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}

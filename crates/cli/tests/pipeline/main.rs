@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+mod billing;
 mod calls;
 #[path = "../common/canned.rs"]
 mod canned;
 mod deadline;
 mod examples;
+mod fallback;
 mod files;
 mod gates;
 mod identity;
@@ -16,20 +18,28 @@ mod init;
 mod journeys;
 mod keys;
 mod kill;
+mod letter_detail;
 mod letters;
+mod limits;
 mod manifest;
+mod poison;
 mod postgis;
 #[path = "../common/provider.rs"]
 mod provider;
+mod remedied;
 mod remote;
+mod replay;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
+mod service_policy;
 mod sink_down;
+mod spliced;
 mod steps;
 mod stranger;
 mod stream;
 mod sync;
+mod tls;
 mod traffic;
 mod twin;
 mod web;

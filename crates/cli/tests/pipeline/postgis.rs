@@ -44,7 +44,7 @@ impl Db {
         self.client.batch_execute(&sql.replace("{}", &self.schema)).unwrap();
     }
 
-    fn has_postgis(&mut self) -> bool {
+    pub(crate) fn has_postgis(&mut self) -> bool {
         !self.client.query("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[]).unwrap().is_empty()
     }
 }

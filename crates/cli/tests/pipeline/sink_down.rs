@@ -20,6 +20,8 @@ struct Relay {
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
     /// The number of further commits until a reply is swallowed.
     commits: Arc<AtomicI64>,
+    /// How many were sent away while it was cut.
+    refused: Arc<AtomicI64>,
 }
 
 /// COMMIT on its own, as a message to the server.
@@ -31,13 +33,17 @@ impl Relay {
         let addr = listener.local_addr().unwrap();
         let open = Arc::new(Mutex::new(Some(Vec::new())));
         let commits = Arc::new(AtomicI64::new(-1));
-        let relay = Relay { addr, open: open.clone(), commits: commits.clone() };
+        let refused = Arc::new(AtomicI64::new(0));
+        let relay = Relay { addr, open: open.clone(), commits: commits.clone(), refused: refused.clone() };
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
                 let mut open = open.lock().unwrap();
                 // Whoever comes while it is cut is sent away.
-                let Some(open) = open.as_mut() else { continue };
+                let Some(open) = open.as_mut() else {
+                    refused.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                };
                 let far = TcpStream::connect(server()).unwrap();
                 open.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
                 let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
@@ -93,12 +99,12 @@ fn server() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The sink of `db`, reached at `addr`.
+/// The sink of `db`, reached at `addr`. Without TLS, so that a relay sees what goes through it.
 fn sink_at(db: &Db, addr: SocketAddr) -> String {
     let config: postgres::Config = url().parse().unwrap();
     let (user, name) = (config.get_user().unwrap(), config.get_dbname().unwrap());
     format!(
-        "sink: {{ postgis: {{ url: \"postgres://{user}@{addr}/{name}\", schema: {}, table: out }}, key: [id] }}",
+        "sink: {{ postgis: {{ url: \"postgres://{user}@{addr}/{name}?sslmode=disable\", schema: {}, table: out }}, key: [id] }}",
         db.schema
     )
 }
@@ -157,7 +163,7 @@ fn a_database_that_goes_down_in_between_ends_the_run_with_75_and_nothing_is_lost
 
 /// Rows are appended, so that a batch that is written twice shows.
 fn appending(db: &Db, addr: SocketAddr, query: &str) -> String {
-    let sink = sink_at(db, addr).replace("\", schema", &format!("?{query}\", schema"));
+    let sink = sink_at(db, addr).replace("\", schema", &format!("&{query}\", schema"));
     sink.replace("key: [id]", "mode: append")
 }
 
@@ -194,4 +200,59 @@ fn a_table_that_is_locked_is_named_as_the_cause_and_tried_later() {
     drop(other);
     assert_eq!(bench.run(&["--resume"]).code, 0);
     assert_eq!(db.rows("SELECT count(*) FROM {}.out"), ["(100)"]);
+}
+
+/// Runs a manifest with a relay that is cut until somebody was sent away three times.
+fn runs_as_soon_as_mended(bench: &Bench, relay: &Relay) {
+    relay.cut();
+    let before = relay.refused.load(Ordering::SeqCst);
+    let mut child =
+        bench.command(&["run", "m.yaml", "--format", "json", "--log-level", "info"]).spawn().unwrap();
+    while relay.refused.load(Ordering::SeqCst) < before + 3 && child.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    relay.mend();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.matches("asked_by=backoff").count() >= 3, "{}", ran.stderr);
+}
+
+#[test]
+fn a_database_that_restarts_while_a_run_begins_is_waited_for() {
+    let mut db = Db::new("restart");
+    let bench = Bench::new();
+    input(&bench);
+    let relay = Relay::start();
+    let write = |parts: &str| {
+        bench.manifest(parts);
+        let patient = bench.read("m.yaml").replace("max_attempts: 3,", "max_attempts: 100, max_delay: 20ms,");
+        bench.write("m.yaml", &patient);
+    };
+    write(&format!("source: {{ file: in.geojsonl }}\n{}", sink_at(&db, relay.addr)));
+    runs_as_soon_as_mended(&bench, &relay);
+    assert_eq!(db.rows("SELECT count(*) FROM {}.out"), ["(100)"]);
+
+    let from = sink_at(&db, relay.addr)
+        .replace("sink:", "source:")
+        .replace("table: out }, key: [id] }", "table: out, key: id }, crs: EPSG:4326 }");
+    write(&format!("{from}\nsink: {{ file: copy.geojsonl }}"));
+    runs_as_soon_as_mended(&bench, &relay);
+    assert_eq!(bench.features("copy.geojsonl").len(), 100);
+
+    let sink = sink_at(&db, relay.addr);
+    let url = sink.split('"').nth(1).unwrap();
+    let letters = format!("dead_letters: {{ store: \"{url}&schema={}\" }}", db.schema);
+    write(&format!("source: {{ file: in.geojsonl }}\nsink: {{ file: out.geojsonl }}\n{letters}"));
+    runs_as_soon_as_mended(&bench, &relay);
+    relay.cut();
+    bench.write("m.yaml", &bench.read("m.yaml").replace("max_attempts: 100", "max_attempts: 2"));
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
+    let store = format!("{url}&schema={}", db.schema);
+    for args in [["audit", "verify", "--store", &store], ["audit", "show", "--store", &store]] {
+        let ran = bench.tidegate(&args);
+        assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
+    }
+    let ran = bench.tidegate(&["dlq", "--store", &store, "ls"]);
+    assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
 }

@@ -132,3 +132,102 @@ fn metrics_are_for_those_who_know_the_address() {
     gate.open();
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// A run that is held at a point, with its metrics.
+struct Held {
+    child: Option<Child>,
+    gate: std::path::PathBuf,
+    port: u16,
+}
+
+impl Held {
+    fn start(bench: &Bench, at: &str, more: &[&str]) -> Held {
+        let gate = bench.path(&format!("gate-{}", at.replace(':', "-")));
+        let _ = std::fs::remove_file(gate.with_extension("here"));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let args = [&["run", "m.yaml", "--format", "json", "--metrics", &address], more].concat();
+        let mut command = bench.command(&args);
+        let child = command.env("TIDEGATE_HOLD", format!("{at}={}", gate.display())).spawn().unwrap();
+        let mut held = Held { child: Some(child), gate, port };
+        let here = format!("{}.here", held.gate.display());
+        while !std::path::Path::new(&here).exists() {
+            assert_eq!(held.child.as_mut().unwrap().try_wait().unwrap(), None, "it ended before {at}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::remove_file(here).unwrap();
+        held
+    }
+
+    fn rate(&self) -> f64 {
+        let text = get(self.port);
+        let line = text.lines().find(|line| line.starts_with("spatial_write_success_rate{")).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn go(&self) {
+        std::fs::write(&self.gate, "").unwrap();
+    }
+
+    fn end(mut self) -> (Option<i32>, f64) {
+        self.go();
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), json["spatial_write_success_rate"].as_f64().unwrap())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Two batches of ten records; two of the first cannot be coerced.
+fn two_batches() -> Bench {
+    let bench = Bench::new();
+    let rows: String =
+        (0..20).map(|i| format!("{i},{}\n", if [3, 7].contains(&i) { "x" } else { "1" })).collect();
+    bench.write("in.csv", &format!("id,v\n{rows}"));
+    bench.manifest(
+        "source: { file: in.csv, crs: \"EPSG:4326\", batch_size: 10 }\nsteps:\n  - coerce: { fields: { v: int } }\nsink: { file: out.gpkg, key: [id] }",
+    );
+    bench
+}
+
+#[test]
+fn the_write_success_rate_is_right_in_the_middle_of_a_run_and_after_a_resume() {
+    let bench = two_batches();
+    let held = Held::start(&bench, "put:0", &[]);
+    assert_eq!(held.rate(), 1.0, "nothing has failed yet");
+    drop(held);
+    let held = Held::start(&bench, "put:1", &["--resume"]);
+    assert_eq!(held.rate(), 0.8, "eight of the first ten are written");
+    // Killed here; the resumed run knows it before its first commit.
+    drop(held);
+    let held = Held::start(&bench, "put:0", &["--resume"]);
+    assert_eq!(held.rate(), 0.8);
+    assert_eq!(held.end(), (Some(4), 0.9));
+}
+
+#[test]
+fn a_batch_that_the_sink_does_not_take_counts_until_it_does() {
+    let bench = two_batches();
+    // A file that is there already is written in place.
+    assert_eq!(bench.command(&["run", "m.yaml", "--quiet"]).status().unwrap().code(), Some(4));
+    let held = Held::start(&bench, "commit:0", &[]);
+    let other = rusqlite::Connection::open(bench.path("out.gpkg")).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    held.go();
+    let began = std::time::Instant::now();
+    // Eight of ten, and none of the ten that wait.
+    while held.rate() != 0.4 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", held.rate());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(held.end(), (Some(4), 0.9));
+}

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tidegate_core::Code;
+use tidegate_core::letter::LetterState;
 use tidegate_ledger::letter::{
     DAY_MS, Defect, Letter, LetterFilter, LetterStore, LetterStoreLocation, Letters, Spatial, now_ms,
 };
@@ -107,6 +108,11 @@ fn letter(n: u64, days_ago: i64) -> Letter {
     letter.failure.failed_ms = now_ms() - days_ago * DAY_MS;
     letter.lineage.first_failed_ms = letter.failure.failed_ms;
     letter.retained_for(60)
+}
+
+/// One that a person has closed.
+fn closed(n: u64, days_ago: i64) -> Letter {
+    Letter { state: LetterState::Dismissed, ..letter(n, days_ago) }
 }
 
 fn put(bench: &Bench, store: &str, all: &[Letter]) {
@@ -222,14 +228,14 @@ fn retention_runs_at_the_start_and_again() {
     put(
         &bench,
         "a.db",
-        &[letter(1, 61), letter(2, 1), Letter { hold: Some("court".into()), ..letter(3, 80) }],
+        &[closed(1, 61), letter(2, 1), Letter { hold: Some("court".into()), ..letter(3, 80) }],
     );
     let served = Served::start(&bench, &["--dead-letters", "a.db", "--every", "1s"], &[]);
     let text = served.get("/metrics");
     assert!(text.contains("tidegate_letter_letters{pipeline=\"letters:a\"} 2\n"), "{text}");
     assert!(text.contains("tidegate_letter_purged_total{pipeline=\"letters:a\"} 1\n"), "{text}");
     // One that expires while it runs is gone with a later round.
-    put(&bench, "a.db", &[letter(4, 61), letter(5, 61)]);
+    put(&bench, "a.db", &[closed(4, 61), closed(5, 61)]);
     served.wait("purged 2 letters past the retention period from a.db");
     served.until("tidegate_letter_purged_total{pipeline=\"letters:a\"} 3");
     served.end();
@@ -349,4 +355,35 @@ fn a_run_watches_its_own_letters() {
     let ran = bench.run(&["run", "m.yaml", "--quiet"], &[]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);
     assert!(ran.stderr.contains("letters_full: the dead letter store is 75.0 % full"), "{}", ran.stderr);
+}
+
+#[test]
+fn whoever_asks_is_answered_while_hundreds_send_half_a_request() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path(".tidegate")).unwrap();
+    let served = Served::start(&bench, &[], &[]);
+    let mut halves = Vec::new();
+    let half = || {
+        let mut stream = TcpStream::connect(&served.addr).unwrap();
+        // A connection that was displaced takes nothing more.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: ");
+        stream
+    };
+    for round in 0..3 {
+        halves.extend((0..100).map(|_| half()));
+        let mut stream = TcpStream::connect(&served.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .write_all(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", served.addr).as_bytes())
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nok\n"), "{text}");
+    }
+    // The first of them were displaced: their connections are at their end.
+    for stream in &mut halves[..100] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(!matches!(stream.read(&mut [0]), Ok(1)));
+    }
+    served.end();
 }

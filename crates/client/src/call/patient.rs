@@ -100,11 +100,11 @@ pub async fn patient<T, F: Future<Output = CallOutcome<T>>>(
             }
         }
     };
-    unwatched(lane, limit, watched).await
+    unwatched(lane, limit, watched, |_| false).await
 }
 
 /// As [`patient`], for a caller that watches the lane itself: one [`given_up`] for all its calls
-/// saves each of them a timer.
+/// saves each of them a timer. An outcome that `settles` is returned whatever wait it asks for.
 ///
 /// # Errors
 /// When the service asks for a longer wait than `limit`, or those of `call`.
@@ -112,12 +112,16 @@ pub async fn unwatched<T, F: Future<Output = Result<CallOutcome<T>, Later>>>(
     lane: &LaneHandle,
     limit: Duration,
     mut call: impl FnMut(u32) -> F,
+    settles: impl Fn(&CallOutcome<T>) -> bool,
 ) -> Result<CallOutcome<T>, Later> {
     let clock = lane.clock();
     let mut patience = Patience::new(limit);
     let mut number = 0;
     loop {
         let outcome = call(number).await?;
+        if settles(&outcome) {
+            return Ok(outcome);
+        }
         match patience.after(&outcome.verdict, &outcome.next, clock.mono()) {
             After::Settle => return Ok(outcome),
             After::Wait(until) => clock.sleep_until(until).await,

@@ -44,9 +44,10 @@ pub struct Request {
     pub body: Bytes,
     /// The credentials; sent only to the origin of `url`.
     pub credentials: Vec<Credential>,
-    /// The idempotency key, which makes a repeat safe, sent as `Idempotency-Key`: see
-    /// [`Request::key_bytes`].
+    /// The idempotency key, which makes a repeat safe: see [`Request::key_bytes`].
     pub idempotency_key: Option<[u8; 32]>,
+    /// The header that carries the key; `Idempotency-Key` unless the service has another.
+    pub idempotency_header: HeaderName,
 }
 
 impl Request {
@@ -66,6 +67,7 @@ impl Request {
             body,
             credentials: Vec::new(),
             idempotency_key: None,
+            idempotency_header: IDEMPOTENCY_KEY,
         }
     }
 
@@ -73,6 +75,12 @@ impl Request {
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         self.idempotency_key.is_some() || self.method.is_idempotent()
+    }
+
+    /// Makes a repeat safe: the key of the request is sent in this header.
+    pub fn identify(&mut self, header: &HeaderName) {
+        self.idempotency_key = Some(self.key_bytes());
+        self.idempotency_header = header.clone();
     }
 
     /// The names of its credentials, for the key of its lane.
@@ -122,7 +130,7 @@ impl Request {
             let mut digits = [0; 64];
             write_hex(&key, &mut digits);
             if let Ok(key) = HeaderValue::from_bytes(&digits) {
-                headers.insert(IDEMPOTENCY_KEY, key);
+                headers.insert(self.idempotency_header.clone(), key);
             }
         }
         headers

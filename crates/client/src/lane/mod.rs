@@ -112,6 +112,8 @@ struct LockedLane {
     armed: Option<Mono>,
     counts: Counts,
     closed: bool,
+    /// Whether calls are refused, and do not wait, while the breaker is open.
+    refuses_open: bool,
     /// The number of free slots at which the driver is notified.
     slack: u32,
     /// The kind of limit that the lane last believed in.
@@ -164,6 +166,7 @@ impl LaneHandle {
             foreign: 0,
             mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
             generation: 0,
+            refuses_open: false,
             armed: None,
             counts: Counts::default(),
             closed: false,
@@ -241,7 +244,7 @@ impl LaneHandle {
                 }
             }
             if let Some(refusal) =
-                state.due.filter(|due| due.at > now).map(Due::refusal).filter(|r| r.holds(by))
+                state.due.filter(|due| due.at > now).map(Due::refusal).filter(|r| state.concerns(*r, by))
             {
                 return Err(refusal);
             }
@@ -304,6 +307,12 @@ impl LaneHandle {
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.0.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Refuses calls while the breaker is open, instead of letting them wait: their records have
+    /// somewhere else to go.
+    pub fn refuse_while_open(&self) {
+        self.lock().refuses_open = true;
     }
 
     /// Closes the lane: calls in flight settle as usual, all others are refused.
@@ -455,7 +464,12 @@ impl LaneHandle {
     fn wait_for(&self, state: &mut LockedLane, due: Due) {
         if state.due != Some(due) {
             state.due = Some(due);
-            state.queue.refuse(due.refusal());
+            let refusal = due.refusal();
+            if state.concerns(refusal, None) {
+                state.queue.refuse_all(refusal);
+            } else {
+                state.queue.refuse(refusal);
+            }
         }
     }
 
@@ -535,6 +549,11 @@ impl LockedLane {
                 return Asked::Due(Due { at: now + STUCK_RECHECK, shut: due.shut });
             }
         }
+    }
+
+    /// Whether a refusal concerns a call with the deadline `by`.
+    fn concerns(&self, refusal: Refused, by: Option<Mono>) -> bool {
+        refusal.holds(by) || (self.refuses_open && matches!(refusal, Refused::Shut(..)))
     }
 
     fn full(&mut self, now: Mono) {

@@ -117,6 +117,15 @@ impl WaitQueue {
         if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() }
     }
 
+    /// Refuses all calls.
+    pub(super) fn refuse_all(&mut self, refusal: Refused) {
+        for waiter in self.started.drain(..).chain(self.fresh.drain(..)) {
+            // A dropped receiver needs no reply.
+            let _ = waiter.tell.send(Err(refusal));
+        }
+        self.by_min = Mono::FAR;
+    }
+
     /// Refuses the calls that `refusal` concerns. Usually there are none, and finding that out must
     /// not visit every entry.
     pub(super) fn refuse(&mut self, refusal: Refused) {

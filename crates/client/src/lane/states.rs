@@ -253,7 +253,7 @@ fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
 /// Merges with the states written by other processes, drops those that have passed, and replaces
 /// the file.
 fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    durable::make_dir(dir)?;
     let lock = durable::private(&dir.join("lanes.lock"))?;
     lock.lock()?;
     // A damaged file was reported when it was opened.

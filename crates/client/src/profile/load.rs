@@ -17,7 +17,7 @@ macro_rules! embedded {
 
 embedded! {
     "generic" "geoserver-wfs" "ogcapi" "esri" "stac" "overpass" "google" "mapbox" "here" "opencage"
-    "nominatim" "pelias" "photon" "us-census" "csv2geo" "sentinel-hub" "s3" "tiles"
+    "nominatim" "pelias" "photon" "us-census" "csv2geo" "sentinel-hub" "s3" "azure-blob" "gcs" "tiles"
 }
 
 /// The largest profile file that is read, in bytes.

@@ -19,7 +19,8 @@ pub struct ProfileRequestBuilder {
     credentials: Vec<Credential>,
     /// The key, if a template has it in the URL.
     in_url: Option<Secret>,
-    idempotent: bool,
+    /// The header for the idempotency key, if the service takes one.
+    idempotent: Option<HeaderName>,
     /// Parsed base URLs without the query: parsing one for every query would dominate the cost of a
     /// request.
     read: Vec<Url>,
@@ -63,6 +64,13 @@ impl Profile {
         Ok(vec![Credential { name: name.clone(), place, secret: secret.clone() }])
     }
 
+    /// The header in which the service takes an idempotency key, if it does.
+    #[must_use]
+    pub fn idempotency_header(&self) -> Option<HeaderName> {
+        // The profile was checked when it was read.
+        self.form.idempotency_header.as_ref().and_then(|header| header.as_str().parse().ok())
+    }
+
     /// A request builder with this key.
     ///
     /// # Errors
@@ -76,7 +84,8 @@ impl Profile {
         });
         let credentials = self.credentials(key)?;
         let in_url = templated.then(|| key.map(|key| key.secret.clone())).flatten();
-        let idempotent = bare.form.idempotency_header.take().is_some();
+        bare.form.idempotency_header = None;
+        let idempotent = self.idempotency_header();
         let fixed = [&self.form.forward, &self.form.reverse].into_iter().flatten().filter_map(|endpoint| {
             Url::parse(&format!("{}{}", self.base(endpoint).ok()?, endpoint.path.as_str())).ok()
         });
@@ -107,7 +116,9 @@ impl ProfileRequestBuilder {
             request.headers.insert(name, value);
         }
         request.credentials.clone_from(&self.credentials);
-        request.idempotency_key = self.idempotent.then(|| request.key_bytes());
+        if let Some(header) = &self.idempotent {
+            request.identify(header);
+        }
         Ok(request)
     }
 

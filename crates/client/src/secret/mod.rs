@@ -69,6 +69,14 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     redactor().text(text)
 }
 
+/// A secret that a service issued; from now on it is masked in the log.
+#[cfg(feature = "store")]
+pub(crate) fn issued(value: String) -> Secret {
+    let secret = Secret::new(value);
+    redactor().add(&secret);
+    secret
+}
+
 /// A reference to a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecretRef {

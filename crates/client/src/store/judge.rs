@@ -36,13 +36,22 @@ pub(super) fn judge(
         (_, Some(StoreFault::Cut)) => {
             (Signal::Network(Network::Truncated), Hints::default(), "the object is truncated".to_owned())
         }
+        (Some(ObservedExchange::Credential(fault)), _) => {
+            (Signal::Task(fault.finding), Hints::default(), fault.words)
+        }
         (Some(ObservedExchange::Failure(failure)), _) => {
             (failure.signal(), Hints::default(), failure.to_string())
         }
         (Some(ObservedExchange::Answer { status, finding, hints, word }), fault) => {
-            let odd = fault.is_some() && (200..300).contains(&status) && finding.is_none();
-            let finding =
-                if odd { Some(finding_of(Means::Transient, Code::UNEXPECTED_BODY)) } else { finding };
+            let odd = (200..300).contains(&status) && finding.is_none();
+            let finding = match fault {
+                // Azure deletes in batches, and answers 202 with what became of each.
+                Some(StoreFault::Store(object_store::Error::NotFound { .. })) if odd => {
+                    Some(finding_of(Means::Permanent, Code::NOT_FOUND))
+                }
+                Some(_) if odd => Some(finding_of(Means::Transient, Code::UNEXPECTED_BODY)),
+                _ => finding,
+            };
             let words = match word {
                 Some(word) => format!("{status} {word}"),
                 None => status.to_string(),
@@ -61,6 +70,11 @@ pub(super) fn judge(
         (verdict.kind, verdict.code) = (VerdictKind::Permanent, Code::NOT_FOUND);
     }
     (verdict, hints, words)
+}
+
+/// Whether these words of a store say that the bucket does not exist.
+pub(super) fn is_missing_bucket(words: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| words.ends_with(code))
 }
 
 const fn finding_of(means: Means, code: Code) -> Finding {

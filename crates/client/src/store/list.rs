@@ -6,7 +6,7 @@
 //! memory is bounded by the largest folder. A store with spread keys is 256 such listings, merged.
 
 use super::key::{self, KeySpread, SHARDS};
-use super::{Meta, ObjectStoreClient, StoreError, meta};
+use super::{Meta, ObjectStoreClient, StoreError, listing, meta};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -54,8 +54,9 @@ impl ObjectStoreClient {
 
     /// The metadata of a found object; `None` if it is not of this store's layout.
     fn shown(&self, found: &ObjectMeta) -> Option<Meta> {
-        let physical_prefix = found.location.as_ref().strip_prefix(self.0.base.as_str())?;
-        Some(meta(self.0.spread.original(physical_prefix)?, found))
+        let physical_key = listing::original(found.location.as_ref());
+        let after = physical_key.strip_prefix(self.0.base.as_str())?;
+        Some(meta(self.0.spread.original(after)?, found))
     }
 
     fn pages(&self, pages: Arc<dyn PaginatedListStore>, physical_prefix: String) -> Metas {

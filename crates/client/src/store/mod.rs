@@ -22,27 +22,33 @@
 //! | [`key`] | keys, how they are spread, their lanes |
 //! | `context` | what its calls share with other calls of a run |
 //! | `open` | opens a store from an address and settings |
-//! | `wire` | the HTTP transport of S3 |
+//! | `cloud` | the clouds, their endpoints and credentials |
+//! | `wire` | the HTTP transport |
 //! | `judge` | classifies responses |
 //! | `read` | reads objects as a stream that resumes |
 //! | `upload` | multipart uploads |
 //! | `list` | lists keys in order, page by page |
+//! | `listing` | keys in a page that are not paths |
 
+mod cloud;
 mod context;
 mod judge;
 pub mod key;
 mod list;
+mod listing;
 mod open;
 mod read;
 mod upload;
 mod wire;
 
+pub use cloud::CloudSettings;
 pub use context::CallContext;
 pub use judge::StoreError;
 pub use key::{BadKey, KeySpread};
 pub use object_store::GetRange;
-pub use open::{OpenError, S3Settings, StoreSettings};
+pub use open::{OpenError, StoreSettings};
 pub use read::ObjectReader;
+pub use upload::{Confirmation, PutReceipt};
 
 use crate::call::{self, AttemptOutcome, Later, Sent};
 use crate::lane::{LaneHandle, LaneKey, Lanes};
@@ -115,6 +121,8 @@ struct Backend {
     pages: Option<Arc<dyn PaginatedListStore>>,
     /// Whether `objects` renames atomically.
     renames: bool,
+    /// Whether `objects` reads the last bytes of an object without knowing its size.
+    suffixes: bool,
 }
 
 impl std::fmt::Debug for ObjectStoreClient {
@@ -168,7 +176,7 @@ impl ObjectStoreClient {
         let objects = &self.0.backend.objects;
         match self.call(key, &physical_key, || async { Ok(objects.delete(&path).await?) }).await {
             // A missing bucket is an error.
-            Err(error) if error.is_not_found() && !error.words.contains("NoSuchBucket") => Ok(()),
+            Err(error) if error.is_not_found() && !judge::is_missing_bucket(&error.words) => Ok(()),
             other => other,
         }
     }
@@ -271,7 +279,10 @@ impl ObjectStoreClient {
         match value {
             Some((Some(value), _)) if accepted => Ok(value),
             value => {
-                let words = value.map(|(_, words)| words).unwrap_or_default();
+                let mut words = value.map(|(_, words)| words).unwrap_or_default();
+                if judge::is_missing_bucket(&words) {
+                    words = format!("{} does not exist: {words}", inner.name);
+                }
                 Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into() })
             }
         }

@@ -3,33 +3,28 @@
 //! | address | store |
 //! |---|---|
 //! | `s3://bucket`, `s3://bucket/base` | a bucket of AWS or of whatever speaks its protocol |
+//! | `az://container`, `az://container/base` | a container of Azure Blob Storage |
+//! | `gs://bucket`, `gs://bucket/base` | a bucket of Google Cloud Storage |
 //! | `file:///dir`, `dir`, `/dir` | a directory; each write is staged, synced and renamed |
 //! | `memory:` | nothing durable, for tests |
-//!
-//! Credentials are references to the environment or to files, resolved once when the store is
-//! opened. Without any, requests are not signed, as for public buckets. Cloud metadata services are
-//! never queried.
 
+use super::cloud::{self, CloudSettings};
 use super::key::{self, KeySpread};
-use super::wire::StoreTransport;
 use super::{Backend, CallContext, ObjectStoreClient, ObjectStoreInner};
-use crate::http::address::Addresses;
-use crate::http::{Allow, Client, ClientConfig};
 use crate::lane::{Clock, LaneKey, LaneScope, LaneStates, Lanes};
 use crate::profile::{Profile, Profiles};
-use crate::secret::{Secret, SecretError, SecretRef};
-use object_store::aws::{AmazonS3Builder, Checksum, S3CopyIfNotExists};
+use crate::secret::SecretError;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
-use object_store::{ClientOptions, RetryConfig};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tidegate_core::bucket::{BucketAddress, Cloud};
 use tidegate_core::call::{CallPolicy, ThrottleWait};
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::retry::backoff::{Backoff, Jitter};
-use url::{Host, Url};
+use url::Url;
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
@@ -54,7 +49,7 @@ pub struct StoreSettings {
     /// The configuration of the lanes.
     pub lane: LaneConfig,
     /// The settings of buckets.
-    pub s3: S3Settings,
+    pub cloud: CloudSettings,
     /// The seed of the jitter.
     pub seed: u64,
 }
@@ -87,28 +82,10 @@ impl Default for StoreSettings {
             patience: tidegate_core::patience::DEFAULT,
             lane_state: None,
             lane,
-            s3: S3Settings::default(),
+            cloud: CloudSettings::default(),
             seed: 0,
         }
     }
-}
-
-/// Settings for buckets.
-#[derive(Clone, Debug, Default)]
-pub struct S3Settings {
-    /// The URL of the service, without the bucket; `None` means AWS.
-    pub endpoint: Option<Url>,
-    /// The region; `us-east-1` if none is given.
-    pub region: Option<String>,
-    /// The reference to the access key; with `secret_key`, or neither.
-    pub access_key: Option<SecretRef>,
-    /// The reference to the secret key.
-    pub secret_key: Option<SecretRef>,
-    /// The reference to a session token.
-    pub session_token: Option<SecretRef>,
-    /// Whether the name of the endpoint may resolve to private addresses. An endpoint that is itself such
-    /// an address, or `localhost`, is always allowed.
-    pub private: bool,
 }
 
 /// Why a store cannot be opened. Secrets are never quoted.
@@ -185,22 +162,28 @@ impl ObjectStoreClient {
         if settings.part_bytes < 5 << 20 {
             return wrong("the part size must be at least 5 MiB");
         }
-        let profile = profile()?;
-        let (name, base, backend) = if let Some(rest) = address.strip_prefix("s3://") {
-            let (bucket, base) = rest.split_once('/').unwrap_or((rest, ""));
-            if bucket.is_empty() {
+        let bucket = BucketAddress::parse(address);
+        let profile = profile(bucket.map_or(Cloud::S3, |at| at.cloud))?;
+        let (name, base, backend) = if let Some(at) = bucket {
+            if at.bucket.is_empty() {
                 return wrong("the URL has no bucket");
             }
-            let base = base.trim_end_matches('/');
+            let base = at.key.trim_end_matches('/');
             if !base.is_empty() {
                 key::check(base).map_err(|bad| OpenError::Setting(bad.to_string()))?;
             }
             let base = if base.is_empty() { String::new() } else { format!("{base}/") };
-            (format!("s3://{bucket}"), base, bucket_of(bucket, &settings.s3, &profile, clock)?)
+            let backend = cloud::bucket(at.cloud, at.bucket, &settings.cloud, &profile, clock)?;
+            (at.to_string(), base, backend)
         } else if address == "memory:" {
             let memory = Arc::new(InMemory::new());
-            let backend =
-                Backend { objects: memory.clone(), parts: Some(memory), pages: None, renames: false };
+            let backend = Backend {
+                objects: memory.clone(),
+                parts: Some(memory),
+                pages: None,
+                renames: false,
+                suffixes: true,
+            };
             ("memory:".to_owned(), String::new(), backend)
         } else {
             let directory = directory(address)?;
@@ -220,7 +203,7 @@ impl ObjectStoreClient {
             },
         };
         // Within a run or a state directory, several services may have buckets of the same name.
-        let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
+        let home = match settings.cloud.endpoint.as_ref().and_then(Url::host_str) {
             Some(host) if caller.is_some() || settings.lane_state.is_some() => format!("{name}@{host}"),
             _ => name.clone(),
         };
@@ -250,11 +233,11 @@ impl ObjectStoreClient {
     }
 }
 
-fn profile() -> Result<Profile, OpenError> {
-    match Profiles::embedded_one("s3") {
+fn profile(cloud: Cloud) -> Result<Profile, OpenError> {
+    match Profiles::embedded_one(cloud.profile()) {
         Some(Ok(profile)) => Ok(profile),
         Some(Err(problem)) => Err(OpenError::Setting(problem.to_string())),
-        None => Err(OpenError::Setting("the profile s3 is missing".into())),
+        None => Err(OpenError::Setting(format!("the profile {} is missing", cloud.profile()))),
     }
 }
 
@@ -271,9 +254,9 @@ fn directory(address: &str) -> Result<PathBuf, OpenError> {
         };
     }
     match address.split_once("://") {
-        Some((scheme, _)) => {
-            wrong(format!("unsupported store {scheme}://; expected s3://bucket, file:///dir or a directory"))
-        }
+        Some((scheme, _)) => wrong(format!(
+            "unsupported store {scheme}://; expected s3://bucket, az://container, gs://bucket, file:///dir or a directory"
+        )),
         None => Ok(PathBuf::from(address)),
     }
 }
@@ -288,75 +271,11 @@ fn local(directory: PathBuf, create: bool) -> Result<Backend, OpenError> {
     }
     let files =
         LocalFileSystem::new_with_prefix(&directory).map_err(|_| refuse("it cannot be used".into()))?;
-    Ok(Backend { objects: Arc::new(files.with_fsync(true)), parts: None, pages: None, renames: true })
-}
-
-fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> Result<Backend, OpenError> {
-    let wrong = |why: &str| OpenError::Setting(why.to_owned());
-    let region = s3.region.as_deref().unwrap_or("us-east-1");
-    let is_name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
-    };
-    if !is_name(bucket) || !is_name(region) {
-        return Err(wrong("a bucket and a region can contain only letters, digits, `-`, `.` and `_`"));
-    }
-    let aws = format!("https://s3.{region}.amazonaws.com");
-    let endpoint = match &s3.endpoint {
-        Some(url) => url.clone(),
-        None => Url::parse(&aws).map_err(|_| wrong("invalid region"))?,
-    };
-    if !endpoint.username().is_empty() || endpoint.password().is_some() || endpoint.query().is_some() {
-        return Err(wrong(
-            "the endpoint must not contain credentials or a query; pass keys as env:NAME or file:PATH",
-        ));
-    }
-    let wire = StoreTransport {
-        client: client(&endpoint, s3.private)?,
-        profile: Arc::new(profile.clone()),
-        hints: profile.hints(),
-        clock,
-    };
-    let fetch = |from: &Option<SecretRef>| from.as_ref().map(SecretRef::fetch).transpose();
-    let builder = AmazonS3Builder::new()
-        .with_bucket_name(bucket)
-        .with_region(region)
-        .with_endpoint(endpoint.as_str().trim_end_matches('/'))
-        .with_allow_http(endpoint.scheme() == "http")
-        .with_client_options(ClientOptions::new())
-        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-        .with_disable_bulk_delete(true)
-        .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
-        .with_http_connector(wire);
-    let builder = match (fetch(&s3.access_key)?, fetch(&s3.secret_key)?) {
-        // The signature covers the SHA-256 of each body, and the store verifies it.
-        (Some(access), Some(secret)) => {
-            builder.with_access_key_id(access.reveal()).with_secret_access_key(secret.reveal())
-        }
-        // Without a signature the checksum is sent separately.
-        (None, None) => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
-        _ => return Err(wrong("the access key and the secret key must be given together")),
-    };
-    let builder = match fetch(&s3.session_token)?.as_ref().map(Secret::reveal) {
-        Some(token) => builder.with_token(token),
-        None => builder,
-    };
-    let s3 = Arc::new(builder.build().map_err(|_| wrong("the bucket cannot be addressed"))?);
-    Ok(Backend { objects: s3.clone(), parts: Some(s3.clone()), pages: Some(s3), renames: false })
-}
-
-/// A client that may request only this endpoint.
-fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
-    let wrong = |why: String| OpenError::Setting(why);
-    let host = endpoint.host().ok_or_else(|| wrong("the endpoint has no host".into()))?;
-    let (private, exact) = match host {
-        Host::Ipv4(v4) => (private, vec![v4.into()]),
-        Host::Ipv6(v6) => (private, vec![v6.into()]),
-        Host::Domain(name) => (private || name == "localhost", Vec::new()),
-    };
-    let name = endpoint.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
-    let port = endpoint.port_or_known_default().unwrap_or_default();
-    let allow = Allow { hosts: vec![format!("{name}:{port}")], addresses: Addresses { private, exact } };
-    allow.url(endpoint).map_err(|why| wrong(why.to_string()))?;
-    let config = ClientConfig { allow, ..ClientConfig::default() };
-    Client::new(config, [endpoint]).map_err(|e| wrong(e.to_string()))
+    Ok(Backend {
+        objects: Arc::new(files.with_fsync(true)),
+        parts: None,
+        pages: None,
+        renames: true,
+        suffixes: true,
+    })
 }

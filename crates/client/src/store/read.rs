@@ -67,7 +67,12 @@ impl ObjectStoreClient {
     /// When the object or the range does not exist, or the request failed.
     pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<ObjectReader, StoreError> {
         let physical_key = self.physical_key(key)?;
-        let wanted = GetOptions { range, ..GetOptions::default() };
+        let mut wanted = GetOptions { range, ..GetOptions::default() };
+        if let (Some(GetRange::Suffix(last)), false) = (&wanted.range, self.0.backend.suffixes) {
+            let found = self.head(key).await?;
+            wanted.range = Some(GetRange::Offset(found.size.saturating_sub(*last)));
+            wanted.if_match = found.etag;
+        }
         let Opened { found, range, ahead, rest } = self.begin(key, &physical_key, &wanted).await?;
         Ok(ObjectReader {
             meta: meta(key, &found),

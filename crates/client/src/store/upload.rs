@@ -15,6 +15,7 @@ use super::{ObjectStoreClient, StoreError, path};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt, TryStreamExt};
+use md5::Md5;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
@@ -23,18 +24,77 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use tidegate_core::Code;
+use tidegate_core::hex::hex;
 
 /// The most parts that S3 allows for one object.
 const PARTS_MAX: u64 = 10_000;
 
+/// What was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutReceipt {
+    /// The number of bytes.
+    pub bytes: u64,
+    /// The ETag that a store gives this content if its ETags are MD5 sums.
+    etag: String,
+    sha256: [u8; 32],
+}
+
+/// How far a store has confirmed an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// The size is right. The store gives no checksum that can be compared.
+    Size,
+    /// Size and checksum are right.
+    Checksum,
+}
+
+/// Computes the sums of what is put.
+#[derive(Default)]
+struct PutSums {
+    bytes: u64,
+    parts: u32,
+    /// The MD5 sums of the parts.
+    md5: Vec<u8>,
+    sha256: Sha256,
+}
+
+impl PutSums {
+    fn part(&mut self, content: &[u8]) {
+        self.bytes = self.bytes.saturating_add(content.len() as u64);
+        self.parts = self.parts.saturating_add(1);
+        self.md5.extend_from_slice(&<Md5 as md5::Digest>::digest(content));
+        self.sha256.update(content);
+    }
+
+    fn receipt(self, parts: bool) -> PutReceipt {
+        let etag = match parts {
+            true => format!("{}-{}", hex(&<Md5 as md5::Digest>::digest(&self.md5)), self.parts),
+            false => hex(&self.md5),
+        };
+        PutReceipt { bytes: self.bytes, etag, sha256: self.sha256.finalize().into() }
+    }
+}
+
+/// Whether an ETag is an MD5 sum, or one of MD5 sums.
+fn is_md5(etag: &str) -> bool {
+    let (sum, parts) = etag.split_once('-').unwrap_or((etag, "1"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    sum.len() == 32 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && digits(parts)
+}
+
 impl ObjectStoreClient {
     /// Puts an object of any size from a stream, replacing an existing one. `length` is its size,
     /// if known: the parts are then made large enough, and a source with another number of bytes is
-    /// refused. Returns the number of bytes put.
+    /// refused.
     ///
     /// # Errors
     /// When the key is invalid, the source failed, or the store did not accept the object.
-    pub async fn put_stream<S>(&self, key: &str, length: Option<u64>, source: S) -> Result<u64, StoreError>
+    pub async fn put_stream<S>(
+        &self,
+        key: &str,
+        length: Option<u64>,
+        source: S,
+    ) -> Result<PutReceipt, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send,
     {
@@ -45,9 +105,10 @@ impl ObjectStoreClient {
         let mut source = PartSplitter { key, source: pin!(source), part_bytes, left: None, total: 0, length };
         let first = source.part().await?.unwrap_or_default();
         let Some(second) = source.part().await? else {
-            let total = first.len() as u64;
+            let mut sums = PutSums::default();
+            sums.part(&first);
             self.put(key, first).await?;
-            return Ok(total);
+            return Ok(sums.receipt(false));
         };
         source.left = Some(second);
         match &self.0.backend.parts {
@@ -59,6 +120,47 @@ impl ObjectStoreClient {
         }
     }
 
+    /// Asks the store whether it holds what was put: its size, and its MD5 sum if it gives one. With
+    /// `read` the object is read and compared byte by byte, by its SHA-256.
+    ///
+    /// # Errors
+    /// When the object is missing or differs, or the request failed.
+    pub async fn confirm(&self, key: &str, put: &PutReceipt, read: bool) -> Result<Confirmation, StoreError> {
+        let differs = |what: String| {
+            let why =
+                format!("the store holds another object: {what}; it was overwritten, or damaged on its way");
+            StoreError::local(key, Code::CONFLICT, why)
+        };
+        let found = self.head(key).await?;
+        if found.size != put.bytes {
+            return Err(differs(format!("{} bytes, not {}", found.size, put.bytes)));
+        }
+        if read {
+            return match self.holds(key, put.bytes, &put.sha256).await? {
+                true => Ok(Confirmation::Checksum),
+                false => Err(differs("its SHA-256 differs".to_owned())),
+            };
+        }
+        match found.etag.as_deref().map(|etag| etag.trim_matches('"')).filter(|etag| is_md5(etag)) {
+            Some(etag) if etag.eq_ignore_ascii_case(&put.etag) => Ok(Confirmation::Checksum),
+            // Of an encrypted object, the ETag is not a sum of its content.
+            _ => Ok(Confirmation::Size),
+        }
+    }
+
+    /// Whether the store holds exactly this content.
+    async fn holds(&self, key: &str, length: u64, hash: &[u8]) -> Result<bool, StoreError> {
+        let mut object = self.get(key).await?;
+        if object.meta.size != length {
+            return Ok(false);
+        }
+        let mut held = Sha256::new();
+        while let Some(piece) = object.next().await? {
+            held.update(&piece);
+        }
+        Ok(held.finalize()[..] == *hash)
+    }
+
     /// For directories: writes the parts to one staged file.
     async fn stage<S>(
         &self,
@@ -66,10 +168,11 @@ impl ObjectStoreClient {
         path: &Path,
         first: Bytes,
         mut source: PartSplitter<'_, S>,
-    ) -> Result<u64, StoreError>
+    ) -> Result<PutReceipt, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
+        let mut sums = PutSums::default();
         let objects = &self.0.backend.objects;
         let physical_key = path.as_ref();
         // A staged file takes its parts once and in order, so the whole upload is one call.
@@ -87,6 +190,7 @@ impl ObjectStoreClient {
         let done = async {
             let mut part = Some(first);
             while let Some(content) = part {
+                sums.part(&content);
                 upload.put_part(PutPayload::from_bytes(content)).await.map_err(fail)?;
                 part = source.part().await?;
             }
@@ -94,7 +198,7 @@ impl ObjectStoreClient {
         }
         .await;
         match done {
-            Ok(_) => Ok(source.total),
+            Ok(_) => Ok(sums.receipt(true)),
             Err(error) => {
                 // The first error is the one to report.
                 let _ = upload.abort().await;
@@ -114,7 +218,7 @@ struct UploadTarget<'a> {
 }
 
 impl UploadTarget<'_> {
-    async fn upload<S>(&self, first: Bytes, source: PartSplitter<'_, S>) -> Result<u64, StoreError>
+    async fn upload<S>(&self, first: Bytes, source: PartSplitter<'_, S>) -> Result<PutReceipt, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
@@ -140,16 +244,16 @@ impl UploadTarget<'_> {
         id: &String,
         first: Bytes,
         mut source: PartSplitter<'_, S>,
-    ) -> Result<u64, StoreError>
+    ) -> Result<PutReceipt, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
-        let mut hash = Sha256::new();
+        let mut sums = PutSums::default();
         let mut under_way = FuturesUnordered::new();
         let mut done: Vec<(usize, PartId)> = Vec::new();
         let (mut next, mut number) = (Some(first), 0);
         while let Some(content) = next.take() {
-            hash.update(&content);
+            sums.part(&content);
             under_way.push(self.part(id, number, content));
             number += 1;
             if number as u64 > PARTS_MAX {
@@ -173,9 +277,13 @@ impl UploadTarget<'_> {
             async { Ok(self.parts.complete_multipart(self.path, id, parts).await?) }
         };
         match self.store.call(self.key, self.physical_key, complete).await {
-            Ok(_) => Ok(source.total),
+            Ok(_) => Ok(sums.receipt(true)),
             Err(lost) if lost.is_not_found() && lost.attempts > 1 => {
-                if self.holds(source.total, &hash.finalize()).await { Ok(source.total) } else { Err(lost) }
+                let put = sums.receipt(true);
+                match self.store.holds(self.key, put.bytes, &put.sha256).await {
+                    Ok(true) => Ok(put),
+                    _ => Err(lost),
+                }
             }
             Err(error) => Err(error),
         }
@@ -187,22 +295,6 @@ impl UploadTarget<'_> {
             async { Ok(self.parts.put_part(self.path, id, number, payload).await?) }
         };
         Ok((number, self.store.call(self.key, self.physical_key, put).await?))
-    }
-
-    /// Whether the store holds exactly the content that was sent.
-    async fn holds(&self, length: u64, hash: &[u8]) -> bool {
-        let Ok(mut object) = self.store.get(self.key).await else { return false };
-        if object.meta.size != length {
-            return false;
-        }
-        let mut held = Sha256::new();
-        loop {
-            match object.next().await {
-                Ok(Some(piece)) => held.update(&piece),
-                Ok(None) => return held.finalize()[..] == *hash,
-                Err(_) => return false,
-            }
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP transport of `object_store`: our client, which also records the responses.
 //!
-//! The crate builds and signs S3 requests and parses the responses, but does not tell its caller
+//! The crate builds and signs requests and parses the responses, but does not tell its caller
 //! what a throttled response contained: headers are dropped, bodies become messages. So its
 //! pluggable transport is implemented here. Every request goes through [`Client`], with the same
 //! checks of hosts and addresses as all other calls, and status, hints and the finding of the
@@ -9,6 +9,8 @@
 //! its lane, so a signature does not expire in the queue. Redirects are not followed: a signature
 //! is valid for one host.
 
+use super::cloud::renew::{CredentialFault, CredentialWatch};
+use super::listing;
 use crate::http::{Client, HttpFailure, ResponseBody};
 use crate::profile::Profile;
 use bytes::Bytes;
@@ -19,11 +21,13 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
+use tidegate_core::Code;
 use tidegate_core::hint::{self, HintProfile, Hints};
-use tidegate_core::signal::{Finding, Network};
+use tidegate_core::signal::{Finding, Means, Network};
 use url::Url;
 
 use crate::lane::Clock;
@@ -32,6 +36,8 @@ use crate::lane::Clock;
 const LOOK_BYTES_MAX: usize = 1 << 20;
 /// The largest page of a listing, in bytes.
 const PAGE_BYTES_MAX: usize = 64 << 20;
+/// The codes of a credential that has expired.
+const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "InvalidAuthenticationInfo"];
 /// The longest error code that is quoted, in bytes.
 const CODE_BYTES_MAX: usize = 48;
 
@@ -51,6 +57,8 @@ pub(super) enum ObservedExchange {
     },
     /// No response.
     Failure(HttpFailure),
+    /// No request, because there was no credential to sign it with.
+    Credential(CredentialFault),
 }
 
 tokio::task_local! {
@@ -66,7 +74,7 @@ pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Obse
     SEEN.scope(Cell::new(None), inside).await
 }
 
-fn note(seen: ObservedExchange) {
+pub(super) fn note(seen: ObservedExchange) {
     // Outside of a watched call nobody needs it.
     let _ = SEEN.try_with(|slot| slot.set(Some(seen)));
 }
@@ -78,6 +86,8 @@ pub(super) struct StoreTransport {
     pub(super) profile: Arc<Profile>,
     pub(super) hints: HintProfile,
     pub(super) clock: Clock,
+    /// Set if the credential can be renewed.
+    pub(super) watch: Option<Arc<CredentialWatch>>,
 }
 
 impl fmt::Debug for StoreTransport {
@@ -106,31 +116,47 @@ impl StoreTransport {
             Some(whole) => whole.clone(),
             None => body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default(),
         };
-        let lists = url.query_pairs().any(|(name, _)| name == "list-type");
+        let is_list = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
+            name == "list-type" || (name == "comp" && value == "list")
+        };
+        let lists = parts.method == Method::GET && url.query_pairs().any(is_list);
+        let is_head = parts.method == Method::HEAD;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let shown = self.watch.as_ref().and_then(|_| CredentialWatch::shown(&parts.headers));
         let answer = self.client.open(parts.method, &url, parts.headers, body).await?;
         let (head, body) = answer.into_parts();
         let status = head.status.as_u16();
         let hints = Box::new(hint::read(&head.headers, self.clock.wall(), &self.hints));
         let seen = |finding, word| ObservedExchange::Answer { status, finding, hints, word };
+        if let (true, Some(watch), Some(shown)) = (head.status.is_success(), &self.watch, shown) {
+            watch.accept(shown);
+        }
+        if head.status.is_success() && lists {
+            note(seen(None, None));
+            let page = Limited::new(body, PAGE_BYTES_MAX).collect().await.map_err(|_| truncated())?;
+            return Ok(HttpResponse::from_parts(head, listing::readable(page.to_bytes()).into()));
+        }
         if head.status.is_success() && reads {
             note(seen(None, None));
-            let most = if lists { PAGE_BYTES_MAX } else { usize::MAX };
-            return Ok(HttpResponse::from_parts(head, streamed(body, most)));
+            return Ok(HttpResponse::from_parts(head, streamed(body)));
         }
         let body = match Limited::new(body, LOOK_BYTES_MAX).collect().await {
             Ok(whole) => whole.to_bytes(),
             // The status of an error is sufficient.
             Err(_) if !head.status.is_success() => Bytes::new(),
-            Err(_) => {
-                return Err(HttpFailure::Network(
-                    Network::Truncated,
-                    "the response body is truncated".into(),
-                ));
-            }
+            Err(_) => return Err(truncated()),
         };
-        let finding = self.profile.sniff(status, content_type(&head.headers), &body);
-        note(seen(finding, word(&body)));
+        let mut finding = self.profile.sniff(status, content_type(&head.headers), &body);
+        let word = word(&body).or_else(|| header_word(&head.headers));
+        // S3 gives no code to a HEAD with an expired token, only the status.
+        let expired = status == 401
+            || (is_head && status == 400 && word.is_none())
+            || word.as_deref().is_some_and(|word| EXPIRED.contains(&word));
+        if let (true, Some(watch), Some(shown)) = (expired, &self.watch, shown) {
+            let means = if watch.refuse(shown) { Means::Transient } else { Means::Permanent };
+            finding = Some(Finding { means, code: Code::UNAUTHORIZED });
+        }
+        note(seen(finding, word));
         Ok(HttpResponse::from_parts(head, body.into()))
     }
 }
@@ -150,20 +176,31 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok()
 }
 
-fn streamed(body: ResponseBody, most: usize) -> HttpResponseBody {
-    let broken =
-        |e: Box<dyn std::error::Error + Send + Sync>| HttpError::new_boxed(HttpErrorKind::Interrupted, e);
-    HttpResponseBody::new(Limited::new(body, most).map_err(broken))
+fn truncated() -> HttpFailure {
+    HttpFailure::Network(Network::Truncated, "the response body is truncated".into())
+}
+
+fn streamed(body: ResponseBody) -> HttpResponseBody {
+    HttpResponseBody::new(body.map_err(|e| HttpError::new_boxed(HttpErrorKind::Interrupted, e.into())))
 }
 
 /// The error code of the service. Nothing else of the body is quoted, because it may repeat the
 /// signed request.
-fn word(body: &[u8]) -> Option<String> {
+pub(super) fn word(body: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?;
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
+    plain(code)
+}
+
+/// The same in a header, as Azure sends it with an answer without a body.
+fn header_word(headers: &HeaderMap) -> Option<String> {
+    plain(headers.get("x-ms-error-code")?.to_str().ok()?)
+}
+
+fn plain(code: &str) -> Option<String> {
     let fits = code.len() <= CODE_BYTES_MAX && code.bytes().all(|b| b.is_ascii_alphanumeric());
-    fits.then(|| code.to_owned())
+    (fits && !code.is_empty()).then(|| code.to_owned())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{add, get};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tidegate_core::VerdictKind;
-use tidegate_core::call::Attempt;
+use tidegate_core::call::{Attempt, maybe_twice};
 
 /// The number of attempt numbers counted separately; later ones share the last counter.
 pub(super) const ATTEMPTS: usize = 16;
@@ -28,6 +28,7 @@ pub struct Calls {
     retries: AtomicU64,
     cached: AtomicU64,
     shared: AtomicU64,
+    maybe_twice: AtomicU64,
     /// The number of retries of each call.
     pub retries_per_call: Histogram,
     /// The delays between attempts, in seconds.
@@ -47,6 +48,7 @@ impl Default for Calls {
             retries: AtomicU64::new(0),
             cached: AtomicU64::new(0),
             shared: AtomicU64::new(0),
+            maybe_twice: AtomicU64::new(0),
             retries_per_call: Histogram::new(RETRIES),
             backoff_seconds: Histogram::new(&[
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
@@ -57,8 +59,12 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Counts a call that has ended, with its attempts.
+    /// Counts a call that has ended, with its attempts. One that was refused before its first attempt
+    /// is none.
     pub fn call(&self, history: &[Attempt]) {
+        if history.is_empty() {
+            return;
+        }
         for (i, attempt) in history.iter().enumerate() {
             let place = i.min(ATTEMPTS - 1);
             add(&self.sent[place], 1);
@@ -83,6 +89,20 @@ impl Calls {
         let retries = history.len().saturating_sub(1);
         add(&self.retries, retries as u64);
         self.retries_per_call.observe(retries as f64);
+    }
+
+    /// Counts the attempts of a call without an idempotency key that may have been executed twice.
+    pub fn unkeyed(&self, history: &[Attempt]) {
+        match maybe_twice(history) {
+            0 => {}
+            n => add(&self.maybe_twice, n),
+        }
+    }
+
+    /// The number of calls that may have been executed twice.
+    #[must_use]
+    pub fn executed_twice_at_most(&self) -> u64 {
+        get(&self.maybe_twice)
     }
 
     /// Counts an answer from the cache.

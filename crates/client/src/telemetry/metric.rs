@@ -108,6 +108,7 @@ metrics! {
     LETTER_ARRIVED = Gauge "tidegate_letter_arrived_last_hour" [] "{letter}" "Letters that failed in the last hour.";
     LETTER_DRAINED = Counter "tidegate_letter_drained_total" [] "{letter}" "Letters resolved by replays.";
     REPLAY_SUCCESS = Gauge "tidegate_letter_replay_success_ratio" [] "1" "Share of replayed letters that did not fail again.";
+    REMEDY_LETTERS = Counter "tidegate_remedy_letters_total" ["code", "remedy", "outcome"] "{letter}" "Letters replayed unasked, by rule and outcome.";
     LETTER_SPATIAL = Gauge "tidegate_letter_spatial_ratio" [] "1" "Share of open letters that failed a spatial check.";
 
     LETTER_PURGED = Counter "tidegate_letter_purged_total" [] "{letter}" "Letters past their retention period that `serve` purged.";

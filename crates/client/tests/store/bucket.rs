@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
-use tidegate_client::store::{S3Settings, StoreSettings};
+use tidegate_client::store::{CloudSettings, StoreSettings};
 
 /// What goes wrong with one request.
 pub(crate) enum Mischief {
@@ -70,7 +70,7 @@ impl Bucket {
     /// Settings that reach it.
     pub(crate) fn settings(&self) -> StoreSettings {
         let endpoint = Some(self.url.parse().unwrap());
-        StoreSettings { s3: S3Settings { endpoint, ..S3Settings::default() }, ..super::quick() }
+        StoreSettings { cloud: CloudSettings { endpoint, ..CloudSettings::default() }, ..super::quick() }
     }
 
     /// From now on, every request is first shown to `hook`.

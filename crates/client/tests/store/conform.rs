@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io;
-use tidegate_client::store::{GetRange, KeySpread, ObjectStoreClient, StoreSettings};
+use tidegate_client::store::{Confirmation, GetRange, KeySpread, ObjectStoreClient, StoreSettings};
 use tidegate_core::Code;
 
 const MB: usize = 1 << 20;
@@ -102,12 +102,18 @@ async fn conforms(store: ObjectStoreClient) {
     for (piece, length) in [(100_003, Some(large.len() as u64)), (9 * MB, None)] {
         let pieces: Vec<_> = large.chunks(piece).map(|c| Ok(Bytes::copy_from_slice(c))).collect();
         let put = store.put_stream("large/parts", length, stream::iter(pieces)).await.unwrap();
-        assert_eq!(put, large.len() as u64);
+        assert_eq!(put.bytes, large.len() as u64);
+        store.confirm("large/parts", &put, false).await.unwrap();
+        assert_eq!(store.confirm("large/parts", &put, true).await, Ok(Confirmation::Checksum));
         assert!(read(&store, "large/parts").await == large);
     }
     let small = store.put_stream("small", None, stream::iter([Ok("abc".into()), Ok("def".into())])).await;
-    assert_eq!((small, read(&store, "small").await), (Ok(6), "abcdef".into()));
-    assert_eq!(store.put_stream("small", Some(0), stream::empty()).await, Ok(0));
+    let small = small.unwrap();
+    assert_eq!((small.bytes, read(&store, "small").await), (6, "abcdef".into()));
+    store.put("small", "abcdeg".into()).await.unwrap();
+    assert_eq!(store.confirm("small", &small, true).await.unwrap_err().verdict.code, Code::CONFLICT);
+    assert_eq!(store.put_stream("small", Some(0), stream::empty()).await.unwrap().bytes, 0);
+    assert_eq!(store.confirm("small", &small, false).await.unwrap_err().verdict.code, Code::CONFLICT);
     assert_eq!(store.head("small").await.unwrap().size, 0);
 
     // A source that breaks leaves what was there.

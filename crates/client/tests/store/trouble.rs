@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tidegate_client::lane::Snapshot;
-use tidegate_client::store::{ObjectStoreClient, OpenError, S3Settings, StoreSettings};
+use tidegate_client::store::{CloudSettings, ObjectStoreClient, OpenError, StoreSettings};
 use tidegate_core::{Code, VerdictKind};
 
 const MB: usize = 1 << 20;
@@ -92,7 +92,11 @@ async fn what_heals_is_tried_again_and_what_does_not_is_not() {
     for (mischief, code, words) in [
         ((|| Mischief::Refuse(403, "AccessDenied")) as fn() -> Mischief, Code::FORBIDDEN, "403 AccessDenied"),
         (|| Mischief::Refuse(403, "SignatureDoesNotMatch"), Code::UNAUTHORIZED, "403 SignatureDoesNotMatch"),
-        (|| Mischief::Refuse(404, "NoSuchBucket"), Code::NOT_FOUND, "404 NoSuchBucket"),
+        (
+            || Mischief::Refuse(404, "NoSuchBucket"),
+            Code::NOT_FOUND,
+            "s3://bucket does not exist: 404 NoSuchBucket",
+        ),
         (|| Mischief::Refuse(409, "Conflict"), Code::CONFLICT, "409 Conflict"),
         (|| Mischief::Refuse(412, "PreconditionFailed"), Code::CONFLICT, "412 PreconditionFailed"),
         (|| Mischief::Refuse(301, "PermanentRedirect"), Code::UNEXPECTED_REDIRECT, "301 PermanentRedirect"),
@@ -152,7 +156,7 @@ async fn parts_are_repeated_alone() {
         let second = head.uri.query().is_some_and(|q| q.contains("partNumber=2"));
         (second && failed.fetch_add(1, Ordering::SeqCst) < 2).then_some(Mischief::Refuse(503, "SlowDown"))
     });
-    assert_eq!(store.put_stream("big", None, three_parts()).await, Ok(20 * MB as u64));
+    assert_eq!(store.put_stream("big", None, three_parts()).await.unwrap().bytes, 20 * MB as u64);
     let parts = |n: u32| bucket.log().iter().filter(|l| l.contains(&format!("partNumber={n}&"))).count();
     assert_eq!([parts(1), parts(2), parts(3), parts(4)], [1, 3, 1, 0]);
     assert_eq!(store.head("big").await.unwrap().size, 20 * MB as u64);
@@ -189,7 +193,7 @@ async fn finishing_survives_an_error_in_a_200_and_a_lost_answer() {
             done |= now;
             now.then(mischief)
         });
-        assert_eq!(store.put_stream("big", None, three_parts()).await, Ok(20 * MB as u64));
+        assert_eq!(store.put_stream("big", None, three_parts()).await.unwrap().bytes, 20 * MB as u64);
         assert_eq!(store.head("big").await.unwrap().size, 20 * MB as u64);
     }
     // Lost, and somebody else's object is there: that is not ours.
@@ -225,9 +229,9 @@ async fn keys_are_signed_with_and_never_shown() {
     writeln!(file, "CANARY-secret-key").unwrap();
     let from = Some(format!("file:{}", file.path().display()).parse().unwrap());
     let mut settings = bucket.settings();
-    settings.s3.access_key = from.clone();
-    settings.s3.secret_key = from.clone();
-    settings.s3.session_token = from;
+    settings.cloud.access_key = from.clone();
+    settings.cloud.secret_key = from.clone();
+    settings.cloud.session_token = from;
     let store = ObjectStoreClient::open("s3://bucket", &settings).unwrap();
     bucket.misbehave(|head| {
         let signed =
@@ -243,24 +247,25 @@ async fn keys_are_signed_with_and_never_shown() {
 
 #[test]
 fn bad_addresses_and_settings_are_refused() {
-    let endpoint = |url: &str| S3Settings { endpoint: Some(url.parse().unwrap()), ..S3Settings::default() };
-    let open = |address: &str, s3: S3Settings| {
-        ObjectStoreClient::open(address, &StoreSettings { s3, ..StoreSettings::default() })
+    let endpoint =
+        |url: &str| CloudSettings { endpoint: Some(url.parse().unwrap()), ..CloudSettings::default() };
+    let open = |address: &str, cloud: CloudSettings| {
+        ObjectStoreClient::open(address, &StoreSettings { cloud, ..StoreSettings::default() })
             .unwrap_err()
             .to_string()
     };
-    let plain = || S3Settings::default();
+    let plain = || CloudSettings::default();
     assert!(open("", plain()).contains("empty"));
-    assert!(open("gs://x", plain()).contains("s3://bucket"));
+    assert!(open("ftp://x", plain()).contains("s3://bucket"));
     assert!(open("s3://", plain()).contains("no bucket"));
     assert!(open("s3://b c", plain()).contains("letters"));
     assert!(open("s3://b/x//y", plain()).contains("invalid key"));
     assert!(open("s3://b", endpoint("ftp://x/")).contains("expected http or https"));
     assert!(open("s3://b", endpoint("http://user:CANARY@x/")).contains("env:"));
     assert!(!open("s3://b", endpoint("http://user:CANARY@x/")).contains("CANARY"));
-    let half = S3Settings { access_key: Some("env:PATH".parse().unwrap()), ..plain() };
+    let half = CloudSettings { access_key: Some("env:PATH".parse().unwrap()), ..plain() };
     assert!(open("s3://b", half).contains("given together"));
-    let missing = S3Settings { access_key: Some("env:TIDEGATE_NO_SUCH".parse().unwrap()), ..plain() };
+    let missing = CloudSettings { access_key: Some("env:TIDEGATE_NO_SUCH".parse().unwrap()), ..plain() };
     assert!(open("s3://b", missing).contains("TIDEGATE_NO_SUCH"));
     let nowhere = ObjectStoreClient::open("/no/such/directory", &StoreSettings::default()).unwrap_err();
     assert!(matches!(nowhere, OpenError::Directory(..)));
@@ -273,7 +278,7 @@ async fn localhost_is_leave_enough() {
     let bucket = Bucket::start().await;
     let port = bucket.url.rsplit(':').next().unwrap().to_owned();
     let mut settings = bucket.settings();
-    settings.s3.endpoint = Some(format!("http://localhost:{port}").parse().unwrap());
+    settings.cloud.endpoint = Some(format!("http://localhost:{port}").parse().unwrap());
     let store = ObjectStoreClient::open("s3://bucket", &settings).unwrap();
     store.put("a", "x".into()).await.unwrap();
     assert_eq!(bucket.log().len(), 1);

@@ -34,11 +34,13 @@ pub mod parquet;
 mod prj;
 pub mod shp;
 mod sort;
+mod splice;
 mod time;
 pub use time::moment_of;
 mod zip;
 
 pub use beside::beside;
+pub use splice::{Splice, header_text, is_spliceable, record_text, splice};
 
 use std::io::Write;
 use std::path::Path;

@@ -23,12 +23,14 @@
 
 mod assemble;
 mod effort;
+mod fit;
 mod graph;
 mod node;
 mod small;
 mod snap;
 mod structure;
 
+pub use fit::{Fit, fit};
 pub use small::{close_rings, drop_repeated, extract, promote, wind};
 
 use crate::validity::{Checker, Flaw, Point, Reason};

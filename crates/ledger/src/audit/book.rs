@@ -8,10 +8,11 @@ use rusqlite::{Connection, OpenFlags};
 use super::copy::Copies;
 use super::sign::Signer;
 use super::{
-    AuditEntry, AuditError, AuditEvent, AuditFilter, AuditWriter, TABLES, TamperFinding, TrustAnchors,
-    VerifiedLog, append, close, read, verify,
+    AuditEntry, AuditError, AuditEvent, AuditFilter, AuditWriter, RepairedCopy, TABLES, TamperFinding,
+    TrustAnchors, VerifiedLog, append, close, hash_at, is_registered, read, verify,
 };
 use crate::sql;
+use tidegate_client::durable;
 
 /// The schema version, stored in `user_version`.
 const VERSION: i64 = 1;
@@ -36,6 +37,7 @@ impl AuditLog {
         copies: &Path,
     ) -> Result<AuditLog, AuditError> {
         let at = |e: AuditError| AuditError::Log { path: Some(path.to_owned()), source: Box::new(e) };
+        durable::private(path).map_err(|e| at(AuditError::database(e)))?;
         let db = Connection::open(path).map_err(|e| at(AuditError::database(e)))?;
         let prepare = || -> rusqlite::Result<i64> {
             db.busy_timeout(Duration::from_secs(30))?;
@@ -121,5 +123,29 @@ impl AuditLog {
         let done = verify(&mut self.db, &self.writer.log, trust);
         let _ = self.db.execute_batch("ROLLBACK");
         done
+    }
+
+    /// The hash of an entry, in hex.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn hash_at(&mut self, n: i64) -> Result<Option<String>, AuditError> {
+        hash_at(&mut self.db, n)
+    }
+
+    /// Whether a register knows this log.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_registered(&mut self) -> Result<bool, AuditError> {
+        is_registered(&mut self.db)
+    }
+
+    /// Writes a damaged file of copies anew. Verify the log first.
+    ///
+    /// # Errors
+    /// When it cannot be written, or holds more than the log.
+    pub fn repair(&mut self, copies: &Copies) -> Result<RepairedCopy, AuditError> {
+        copies.repair(&mut self.db)
     }
 }

@@ -16,13 +16,6 @@ pub enum AuditError {
         /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A line of the copied checkpoints is not a checkpoint.
-    Line {
-        /// The line number, from 1.
-        line: usize,
-        /// Why.
-        source: serde_json::Error,
-    },
     /// The log cannot be opened or written.
     Log {
         /// The file of the log, if it could not be opened.
@@ -73,7 +66,6 @@ impl fmt::Display for AuditError {
         match self {
             AuditError::Database(e) => e.fmt(f),
             AuditError::File { path, source } => write!(f, "{}: {source}", path.display()),
-            AuditError::Line { line, source } => write!(f, "line {line}: {source}"),
             AuditError::Log { path: Some(path), source } => {
                 write!(f, "the audit {}: {source}", path.display())
             }
@@ -103,7 +95,6 @@ impl Error for AuditError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             AuditError::Database(e) | AuditError::File { source: e, .. } => Some(e.as_ref()),
-            AuditError::Line { source, .. } => Some(source),
             AuditError::Log { source, .. } => Some(source.as_ref()),
             AuditError::NoRandomness(e) => Some(e),
             // `KeyRejected` implements `Error` only with a feature of its crate; the message

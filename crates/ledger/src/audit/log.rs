@@ -1,9 +1,11 @@
 //! Appends audit entries in the transaction of the actions that they record.
 
 use std::cell::Cell;
+use std::path::Path;
 
 use super::chain::{self, Hash};
 use super::copy::Copies;
+use super::register::Registration;
 use super::seal::{self, Checkpoint};
 use super::sign::{PublicKey, Signer};
 use super::{AuditError, AuditEvent, AuditRow};
@@ -26,6 +28,7 @@ pub struct AuditWriter {
     pub check: String,
     signer: Option<Signer>,
     copies: Option<Copies>,
+    registration: Option<Registration>,
     /// Whether the signed head and the copies were already checked.
     trusted: Cell<bool>,
     /// Whether this writer appended entries after the last checkpoint.
@@ -44,10 +47,19 @@ impl AuditWriter {
             check: "tidegate audit verify".to_owned(),
             signer,
             copies,
+            registration: None,
             trusted: Cell::new(false),
             open: Cell::new(false),
             fresh: Cell::new(true),
         }
+    }
+
+    /// Keeps the register of a state directory up to date with this log, which is the file `file`
+    /// there.
+    #[must_use]
+    pub fn registered(mut self, dir: &Path, file: &str) -> AuditWriter {
+        self.registration = Some(Registration { dir: dir.to_owned(), file: file.to_owned() });
+        self
     }
 
     /// A commitment to a sensitive value, for the detail of an event.
@@ -78,9 +90,42 @@ impl AuditWriter {
         if let (Some(copies), true) = (&self.copies, self.fresh.get()) {
             copies.write(sql)?;
         }
+        if let (Some(registration), Some(signer), true) = (&self.registration, &self.signer, self.fresh.get())
+        {
+            let heads = sql.query("SELECT n, hash FROM audit_head", &[])?;
+            if let Some(head) = heads.first() {
+                let head = (head.int(0), hex(&head.blob(1)));
+                registration.note(signer, head, |n| hash_at(sql, n))?;
+                mark_registered(sql)?;
+            }
+        }
         self.fresh.set(false);
         Ok(())
     }
+}
+
+/// The hash of an entry, in hex.
+pub(crate) fn hash_at<S: Sql + ?Sized>(sql: &mut S, n: i64) -> Result<Option<String>, AuditError> {
+    let rows = sql.query("SELECT hash FROM audit WHERE n = ?1", &[n.into()])?;
+    Ok(rows.first().map(|row| hex(&row.blob(0))))
+}
+
+/// The application id of a SQLite file whose log is in a register: `TGAR`.
+const REGISTERED: i64 = 0x5447_4152;
+
+/// Leaves a mark in a SQLite file that a register knows its log, so that a missing register is
+/// noticed.
+fn mark_registered<S: Sql + ?Sized>(sql: &mut S) -> Result<(), AuditError> {
+    if !is_registered(sql)? {
+        sql.exec(&format!("PRAGMA application_id = {REGISTERED}"), &[])?;
+    }
+    Ok(())
+}
+
+/// Whether a register knows the log of this SQLite file.
+pub(crate) fn is_registered<S: Sql + ?Sized>(sql: &mut S) -> Result<bool, AuditError> {
+    let rows = sql.query("PRAGMA application_id", &[])?;
+    Ok(rows.first().is_some_and(|row| row.int(0) == REGISTERED))
 }
 
 /// The user who acts: the account name from the environment, or the number of the user, such as

@@ -18,6 +18,9 @@
 //! - **Copies** (`copy`): each checkpoint also goes to a file outside the database, possibly on
 //!   another disk. Nobody can truncate the log or restore an older one unnoticed.
 //!
+//! That a log is gone, or that its key is another, is seen in the register of its directory
+//! (`register`).
+//!
 //! `verify` checks all four and names the first entry that was tampered with.
 
 mod attempt;
@@ -27,18 +30,20 @@ mod copy;
 mod error;
 mod log;
 mod read;
+mod register;
 mod seal;
 mod sign;
 mod verify;
 
 pub use attempt::attempt;
 pub use book::AuditLog;
-pub use copy::Copies;
+pub use copy::{Copies, CopyContents, RepairedCopy};
 pub use error::AuditError;
 pub use log::{AuditWriter, user};
-pub(crate) use log::{append, close};
+pub(crate) use log::{append, close, hash_at, is_registered};
 pub(crate) use read::read;
 pub use read::{AuditEntry, AuditFilter};
+pub use register::{Acceptance, LogHead, REGISTER_FILE, Register};
 pub use seal::Checkpoint;
 pub use sign::{KEY_FILE, PUBLIC_FILE, PublicKey, Signer};
 pub(crate) use verify::verify;

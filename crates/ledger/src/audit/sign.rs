@@ -17,7 +17,8 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::AuditError;
-use tidegate_core::hex::{hex, unhex};
+use tidegate_client::durable;
+use tidegate_core::hex::{hex, unhex, unhex_all};
 
 /// The file of the secret key in a state directory.
 pub const KEY_FILE: &str = "audit.key";
@@ -105,13 +106,32 @@ impl Signer {
         let path = dir.join(KEY_FILE);
         let at = |e: std::io::Error| AuditError::file(&path, e);
         if !path.exists() {
-            fs::create_dir_all(dir).map_err(at)?;
+            durable::make_dir(dir).map_err(at)?;
             Signer::generate()?.keep(&path)?;
         }
         let text = Zeroizing::new(fs::read_to_string(&path).map_err(at)?);
         let signer = Signer::from_text(&text).map_err(|e| AuditError::file(&path, e))?;
         signer.public().publish(&dir.join(PUBLIC_FILE))?;
         Ok(signer)
+    }
+
+    /// Replaces the key of a state directory by a new one, which the old one introduces.
+    ///
+    /// # Errors
+    /// When there is none, or the new one cannot be written.
+    pub fn rotate(dir: &Path) -> Result<(Signer, Signer), AuditError> {
+        let (path, public) = (dir.join(KEY_FILE), dir.join(PUBLIC_FILE));
+        let at = |e: std::io::Error| AuditError::file(&path, e);
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(at)?);
+        let (old, new) = (Signer::from_text(&text)?, Signer::generate()?);
+        old.public().publish(&public)?;
+        // Introduced first: a key that is never used does no harm.
+        let line = format!("{}\n", new.public().introduced_by(&old));
+        let mut file = durable::append(&public).map_err(|e| AuditError::file(&public, e))?;
+        let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|e| AuditError::file(&public, e))?;
+        durable::replace(&path, format!("{}\n", *new.to_text()).as_bytes()).map_err(at)?;
+        Ok((old, new))
     }
 
     /// Writes the key to a file atomically; an existing file is left unchanged.
@@ -126,7 +146,7 @@ impl Signer {
         writeln!(file, "{}", *self.to_text()).map_err(at)?;
         file.as_file().sync_all().map_err(at)?;
         match file.persist_noclobber(path) {
-            Ok(_) => Ok(()),
+            Ok(_) => durable::sync_parent(path).map_err(at),
             // Another process created it first.
             Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(at(e.error)),
@@ -194,15 +214,48 @@ impl PublicKey {
             .collect()
     }
 
+    /// The key as a line that the key before it has signed.
+    fn introduced_by(&self, old: &Signer) -> String {
+        let signature = hex(&old.sign(&self.introduction()));
+        format!("{} {} {signature}", self.to_text(), old.key_id)
+    }
+
+    fn introduction(&self) -> Vec<u8> {
+        let mut out = b"tidegate-audit-key-2\n".to_vec();
+        out.extend(self.bytes);
+        out
+    }
+
+    /// The keys of a file, and whether each is the first or was introduced by one before it.
+    ///
+    /// # Errors
+    /// When a line is not a key.
+    pub fn introduced(text: &str) -> Result<Vec<(PublicKey, bool)>, AuditError> {
+        let mut all: Vec<(PublicKey, bool)> = Vec::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            for key in PublicKey::all_from_text(line)? {
+                let mut words = line.split_whitespace().skip(3);
+                let (by, signature) = (words.next(), words.next().and_then(unhex_all));
+                let known = all.iter().any(|(old, known)| {
+                    *known
+                        && Some(old.key_id.as_str()) == by
+                        && old.verifies(&key.introduction(), signature.as_deref().unwrap_or_default())
+                });
+                all.push((key, known || all.is_empty()));
+            }
+        }
+        Ok(all)
+    }
+
     /// Adds the key to a file of public keys.
     fn publish(&self, path: &Path) -> Result<(), AuditError> {
         let at = |e: std::io::Error| AuditError::file(path, e);
         let text = self.to_text();
-        if fs::read_to_string(path).is_ok_and(|known| known.lines().any(|line| line == text)) {
+        if fs::read_to_string(path).is_ok_and(|known| known.lines().any(|line| line.starts_with(&text))) {
             return Ok(());
         }
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).map_err(at)?;
-        file.write_all(format!("{text}\n").as_bytes()).map_err(at)
+        let mut file = durable::append(path).map_err(at)?;
+        file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(at)
     }
 
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {

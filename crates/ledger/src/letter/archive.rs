@@ -11,6 +11,7 @@ use super::store::{LetterPage, LetterStore, StoredLetter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tidegate_client::store as object;
+use tidegate_core::bucket::CredentialSource;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 
@@ -84,6 +85,41 @@ pub struct Archived {
     pub manifest: String,
     /// The manifest.
     pub content: ArchiveManifest,
+}
+
+/// The settings of an archive in a bucket, from the usual variables.
+fn settings_from_env(to: &str) -> object::StoreSettings {
+    let named = to.starts_with("s3://").then(|| std::env::var("AWS_ENDPOINT_URL").ok()).flatten();
+    let endpoint = named.and_then(|text| text.parse().ok());
+    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
+    // Whoever names the endpoint knows where it is.
+    settings.cloud.private = endpoint.is_some();
+    settings.cloud.endpoint = endpoint;
+    settings.cloud.credentials = CredentialSource::Environment;
+    settings
+}
+
+/// Archives the letters that match a filter to a directory or `s3://bucket/base`, from a thread of
+/// its own: the caller may be within a runtime.
+///
+/// # Errors
+/// As [`archive`].
+pub(super) fn archive_to(
+    store: &mut LetterStore,
+    filter: &LetterFilter,
+    to: &str,
+    now_ms: i64,
+) -> Result<Option<Archived>> {
+    let refused = |what: String| LetterError::Refused(format!("letters cannot be archived to {to}: {what}"));
+    let work = || -> Result<Option<Archived>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|e| refused(e.to_string()))?.block_on(async {
+            let client = object::ObjectStoreClient::open(to, &settings_from_env(to));
+            archive(store, filter, &client.map_err(|e| refused(e.to_string()))?, now_ms).await
+        })
+    };
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(refused("internal error; please report this bug".into())))
 }
 
 /// Archives the letters that match a filter; `None` if there are none. Letters that are in a

@@ -7,6 +7,7 @@ use super::envelope::{Failure, Letter, LetterSource, Payload, RETENTION_DAYS, Ve
 use super::feature::{FeaturePayload, PayloadError};
 use super::now_ms;
 use super::record_key::RecordKeys;
+use super::worker;
 use tidegate_core::Code;
 use tidegate_core::key::{KeyValue, key};
 use tidegate_core::letter::FailureClass;
@@ -129,7 +130,7 @@ impl LetterDraft {
                 code: self.code,
                 message: self.message.clone(),
                 service: self.service.clone(),
-                worker: format!("pid {}", std::process::id()),
+                worker: worker(),
                 failed_ms: now_ms(),
                 ..Failure::default()
             },

@@ -195,6 +195,9 @@ pub struct Failure {
     /// The service or sink, such as a host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub service: String,
+    /// The name of the service in the manifest.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub service_name: String,
     /// The driver, such as the name of a profile.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub driver: String,
@@ -207,7 +210,10 @@ pub struct Failure {
     /// All attempts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<LetterAttempt>,
-    /// The worker that processed the record, such as `pid 1234`.
+    /// The trace of the run, if traces are sent.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub trace_id: String,
+    /// The worker that processed the record: [`super::worker`].
     #[serde(skip_serializing_if = "String::is_empty")]
     pub worker: String,
     /// Time at which it was given up, in milliseconds since 1970.
@@ -222,10 +228,12 @@ impl Default for Failure {
             message: String::new(),
             causes: Vec::new(),
             service: String::new(),
+            service_name: String::new(),
             driver: String::new(),
             http: None,
             breaker: String::new(),
             attempts: Vec::new(),
+            trace_id: String::new(),
             worker: String::new(),
             failed_ms: 0,
         }
@@ -261,6 +269,11 @@ pub struct LetterAttempt {
     pub status: Option<u16>,
     /// The delay before the attempt, in milliseconds.
     pub delay_ms: u64,
+    /// The time until its verdict, in milliseconds.
+    pub took_ms: u64,
+    /// The wait that the server asked for, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint_ms: Option<u64>,
 }
 
 /// A change to the payload.

@@ -13,6 +13,7 @@ use super::store::{LetterPage, LetterStore};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_client::durable;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_geo::crs::Transform;
 use tidegate_geo::format::{self, Format, Options, Writer};
@@ -297,7 +298,7 @@ fn join(files: &[PathBuf], path: &Path) -> std::result::Result<(), Box<dyn std::
     let partial = path.with_file_name(name);
     std::fs::copy(first, &partial)?;
     std::fs::File::open(&partial)?.sync_all()?;
-    std::fs::rename(&partial, path)?;
+    durable::rename(&partial, path)?;
     Ok(())
 }
 

@@ -33,8 +33,7 @@
 //!
 //! While a letter is open, the same failure of the same record (pipeline, stage, key, generation)
 //! is stored only once, so a run that was interrupted between the letter and the acknowledgement
-//! can put it again. Before putting a batch, [`flood`] tells whether it is one incident. To survive
-//! records that abort the process, run suspects through [`guarded`].
+//! can put it again. Before putting a batch, [`flood`] tells whether it is one incident.
 //!
 //! The rest is for operators: [`LetterFilter`] and [`LetterStore`] to query, [`remedy`] to repair,
 //! [`replay`] to run again, `archive` to archive, [`seal`] to encrypt, [`export`] to view on a map.
@@ -53,6 +52,7 @@ pub mod replay;
 pub mod seal;
 pub mod store;
 mod text;
+mod worker;
 mod writer;
 
 pub use draft::{LetterDraft, PUT_STAGE};
@@ -64,6 +64,7 @@ pub use error::LetterError;
 pub use filter::LetterFilter;
 pub use record_key::RecordKeys;
 pub use store::{LetterStore, LetterStoreLocation, Put};
+pub use worker::worker;
 pub use writer::{LetterTicket, Letters, now_ms};
 
 use std::collections::BTreeMap;
@@ -92,48 +93,4 @@ pub fn flood(letters: &[Letter], len: u64, threshold: &Threshold) -> Option<Inci
         opened_ms: example.failure.failed_ms,
         closed_ms: None,
     })
-}
-
-/// The outcome of processing a suspect record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guarded<T> {
-    /// The process survived.
-    Worked(T),
-    /// The process died on the record so often that it was not tried again: put it as a letter with
-    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then call
-    /// [`LetterStore::crash_end`].
-    Poison(u32),
-}
-
-/// The record being processed.
-#[derive(Clone, Copy, Debug)]
-pub struct GuardedRecord<'a> {
-    /// The name of the pipeline.
-    pub pipeline: &'a str,
-    /// The stage of the pipeline.
-    pub stage: &'a str,
-    /// The key of the record.
-    pub key: &'a str,
-}
-
-/// Processes one record so that a crash of the process is recorded. It costs two commits, so use it
-/// for records that were in progress when a process died ([`LetterStore::crash_count`]), not for
-/// every record.
-///
-/// # Errors
-/// When the store cannot be written. Then the record is not processed.
-pub fn guarded<T>(
-    store: &mut LetterStore,
-    record: GuardedRecord<'_>,
-    deaths_max: u32,
-    work: impl FnOnce() -> T,
-) -> Result<Guarded<T>, LetterError> {
-    let GuardedRecord { pipeline, stage, key } = record;
-    let deaths = store.crash_begin(pipeline, stage, key, now_ms())?;
-    if deaths >= deaths_max {
-        return Ok(Guarded::Poison(deaths));
-    }
-    let done = work();
-    store.crash_end(pipeline, stage, key)?;
-    Ok(Guarded::Worked(done))
 }

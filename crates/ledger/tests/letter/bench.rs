@@ -114,6 +114,7 @@ pub(crate) fn letter(n: u64) -> Letter {
                 verdict: "TIMEOUT".into(),
                 status: None,
                 delay_ms: 1000,
+                ..LetterAttempt::default()
             }],
             worker: "host/1".into(),
             failed_ms: T0 + n as i64 * 1000,

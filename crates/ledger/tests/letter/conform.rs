@@ -27,12 +27,13 @@ conform! {
     a_stale_lease_cannot_finish
     a_second_death_is_a_child
     a_cancelled_plan_gives_back
+    a_plan_without_letters_is_done
+    a_repaired_record_is_known_by_its_content
     workers_never_share_a_letter
     purge_leaves_tombstones_and_obeys_holds
     retention_counts_from_the_first_failure
     the_audit_shows_changes
     incidents_open_once_and_close
-    crashes_are_counted
     a_full_store_says_so
     sixty_four_producers_share_commits
     archived_letters_say_where
@@ -317,6 +318,56 @@ fn a_cancelled_plan_gives_back(bench: &Bench) {
     );
 }
 
+fn a_plan_without_letters_is_done(bench: &Bench) {
+    put(bench, 0..4);
+    let mut store = bench.store();
+    let all = LetterFilter::default();
+    let first = store.plan("parcels", &all, 3, "{}", T0).unwrap();
+    assert_eq!((first.members, first.state.as_str()), (2, "running"));
+    // Another replay at the same time finds nothing left.
+    let second = store.plan("parcels", &all, 3, "{}", T0).unwrap();
+    assert_eq!((second.members, second.state.as_str()), (0, "done"));
+    assert_eq!(store.plans_running().unwrap().len(), 1);
+    // Nothing is taken from a plan whose letters are there.
+    store.plans_settle(T0).unwrap();
+    assert_eq!(store.plan_get(first.plan).unwrap().unwrap().left, 2);
+}
+
+fn a_repaired_record_is_known_by_its_content(bench: &Bench) {
+    put(bench, 0..6);
+    let mut store = bench.store();
+    let parcels = LetterFilter { pipeline: Some("parcels".into()), ..LetterFilter::default() };
+    let rows = store.find(&parcels, ALL).unwrap();
+    // The first is repaired, the second is only replayed.
+    let mut repaired = rows[0].letter.clone();
+    (repaired.state, repaired.idempotency_key) = (LetterState::Validated, "another key".into());
+    let amend = Amend {
+        row: rows[0].clone(),
+        letter: repaired,
+        payload: None,
+        act: "fix",
+        detail: serde_json::Value::Null,
+    };
+    store.amend(&amend, T0).unwrap();
+    let ids = LetterFilter::of_ids(rows.iter().take(2).map(|row| row.letter.id));
+    let plan = store.plan(&rows[0].letter.pipeline, &ids, 3, "{}", T0).unwrap();
+    let ended: Vec<FinishedReplay> = store
+        .lease(plan.plan, 10, T0 + 1000, T0)
+        .unwrap()
+        .into_iter()
+        .map(|leased| FinishedReplay { leased, outcome: ReplayOutcome::Resolved { note: String::new() } })
+        .collect();
+    let letters = bench.letters();
+    store.finish(&letters, &ended, T0).unwrap();
+    letters.close();
+    let known = store.repaired(&rows[0].letter.pipeline).unwrap();
+    let found: Vec<bool> = rows.iter().map(|row| store.is_repaired(&known, &row.letter).unwrap()).collect();
+    assert_eq!(found, [true, false, false]);
+    let mut other = rows[0].letter.clone();
+    other.failure.code = tidegate_core::Code::TIMEOUT;
+    assert_eq!(store.is_repaired(&known, &other), Ok(false), "it fails in another way");
+}
+
 fn workers_never_share_a_letter(bench: &Bench) {
     put(bench, 0..400);
     let plan = bench.store().plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap().plan;
@@ -366,7 +417,11 @@ fn purge_leaves_tombstones_and_obeys_holds(bench: &Bench) {
 }
 
 fn retention_counts_from_the_first_failure(bench: &Bench) {
-    put(bench, 0..10);
+    let letters: Vec<Letter> =
+        (0..10).map(|n| Letter { state: LetterState::Dismissed, ..letter(n) }).collect();
+    let handle = bench.letters();
+    handle.put(&letters).wait().unwrap();
+    handle.close();
     let mut store = bench.store();
     let end = T0 + 60 * DAY_MS;
     assert_eq!(store.retain(end).unwrap().purged, 0);
@@ -401,17 +456,6 @@ fn incidents_open_once_and_close(bench: &Bench) {
     assert!(store.incidents(Some("other")).unwrap().is_empty());
     store.incident_close(number, T0).unwrap();
     assert!(store.incidents(None).unwrap().is_empty() && store.incident_close(number, T0).is_err());
-}
-
-fn crashes_are_counted(bench: &Bench) {
-    let mut store = bench.store();
-    for deaths in 0..3 {
-        assert_eq!(store.crash_begin("p", "s", "k", T0), Ok(deaths));
-    }
-    assert_eq!(store.crash_begin("p", "s", "other", T0), Ok(0));
-    assert_eq!(store.crash_count("p"), Ok(2));
-    store.crash_end("p", "s", "k").unwrap();
-    assert_eq!((store.crash_count("p"), store.crash_begin("p", "s", "k", T0)), (Ok(1), Ok(0)));
 }
 
 fn a_full_store_says_so(bench: &Bench) {

@@ -3,5 +3,4 @@
 
 mod bench;
 mod conform;
-mod poison;
 mod upgrade;

@@ -74,6 +74,21 @@ impl PreparedAction {
     }
 }
 
+/// Sends a JSON document to a webhook.
+///
+/// # Errors
+/// When it was not accepted.
+pub async fn post(url: &str, body: &str) -> Result<(), String> {
+    let (exchange, request) = webhook(url, None)?;
+    let request = Request { body: body.to_owned().into(), ..request };
+    let outcome = exchange.call(&request, Rng::new(now_ms() as u64)).await;
+    if outcome.is_accepted() {
+        return Ok(());
+    }
+    let host = request.url.host_str().unwrap_or_default();
+    Err(format!("the webhook at {host} did not accept it: {}", outcome.word()))
+}
+
 fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> {
     let url = Url::parse(url).map_err(|e| format!("invalid `webhook` URL: {e}"))?;
     // The configured host is allowed at any address, but redirects to others are not.

@@ -6,6 +6,8 @@
 
 mod act;
 
+pub use act::post;
+
 use crate::error::SetupError;
 use crate::manifest;
 use crate::telemetry::Telemetry;

@@ -157,7 +157,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
             (Some(file), _) => {
                 let path = folder.join(file);
                 let dir = path.parent().unwrap_or(Path::new("."));
-                if file.starts_with("s3://") {
+                if tidegate_core::bucket::BucketAddress::is_one(file) {
                     // Whether its service answers is checked elsewhere; writing to it is not tried.
                     return found;
                 }
@@ -278,7 +278,7 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
             let text = from.fetch().map_err(|e| e.to_string())?;
             keys.push(Signer::from_text(text.reveal()).map_err(|e| e.to_string())?.public());
         }
-        let copies = Copies::new(&copy, &log).all().map_err(|e| e.to_string())?;
+        let copies = Copies::new(&copy, &log).read().map_err(|e| e.to_string())?.checkpoints;
         let trust = TrustAnchors { keys, copies };
         let verified = AuditLog::look(&path, &log).and_then(|mut log| log.verify(&trust));
         Ok(match verified.map_err(|e| e.to_string())? {

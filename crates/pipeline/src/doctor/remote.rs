@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate_core::bucket::{BucketAddress, Cloud};
 use tidegate_core::call::CallPolicy;
 use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::LaneConfig;
@@ -83,12 +84,21 @@ fn places(manifest: &Manifest) -> Vec<ProbeTarget> {
         ("sink", pipeline.sink.as_ref().and_then(|sink| Some((sink.file.as_ref()?, sink.store.as_ref())))),
     ];
     for (name, bucket) in buckets {
-        let Some((_, store)) = bucket.filter(|(file, _)| file.starts_with("s3://")) else { continue };
+        let Some((file, store)) = bucket else { continue };
+        let Some(at) = BucketAddress::parse(file) else { continue };
         let store = store.unwrap_or(&none);
-        let region = store.region.as_deref().unwrap_or("us-east-1");
-        let aws = format!("https://s3.{region}.amazonaws.com");
-        let url = Url::parse(store.endpoint.as_deref().unwrap_or(&aws)).map_err(|e| e.to_string());
-        let hints = Profiles::embedded_one("s3").and_then(Result::ok).map(|profile| profile.hints());
+        let home = match at.cloud {
+            Cloud::S3 => {
+                format!("https://s3.{}.amazonaws.com", store.region.as_deref().unwrap_or("us-east-1"))
+            }
+            Cloud::Azure => {
+                format!("https://{}.blob.core.windows.net", store.account.as_deref().unwrap_or("azure"))
+            }
+            Cloud::Gcs => "https://storage.googleapis.com".to_owned(),
+        };
+        let url = Url::parse(store.endpoint.as_deref().unwrap_or(&home)).map_err(|e| e.to_string());
+        let hints =
+            Profiles::embedded_one(at.cloud.profile()).and_then(Result::ok).map(|profile| profile.hints());
         all.push(ProbeTarget {
             label: format!("{name} bucket"),
             source: name == "source",

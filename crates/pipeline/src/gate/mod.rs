@@ -18,6 +18,7 @@
 mod check;
 mod declared;
 pub(crate) mod deletions;
+mod services;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,9 +29,11 @@ use tidegate_geo::{Batch, Problem};
 
 use crate::error::SetupError;
 use crate::manifest::{Check, Gate, Manifest, Per, Severity};
+use crate::run::step_label;
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 pub use declared::{DeclaredGate, declared};
+use services::ServiceGate;
 
 /// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
@@ -98,6 +101,16 @@ struct Live {
 /// All gates of a pipeline.
 pub struct Gates {
     live: Vec<Live>,
+    /// The tolerances of steps.
+    steps: Vec<StepLimit>,
+    /// The tolerances of services.
+    services: Vec<ServiceGate>,
+}
+
+/// The highest share of records that a step may reject.
+struct StepLimit {
+    max_rate: f64,
+    tally: GateTally,
 }
 
 /// The findings of one gate in one batch.
@@ -127,13 +140,20 @@ impl Gates {
         // Unique checks run last, so that a record rejected for another reason does not count as
         // seen.
         live.sort_by_key(|gate| gate.form.check == Check::Unique);
-        Ok(Gates { live })
+        let steps = manifest.pipeline.steps.iter().enumerate().filter_map(|(at, form)| {
+            let gate = step_label(at, form);
+            let tally = GateTally { gate, severity: word(Severity::Halt).into(), ..GateTally::default() };
+            Some(StepLimit { max_rate: form.max_reject_rate?, tally })
+        });
+        Ok(Gates { live, steps: steps.collect(), services: services::of(manifest) })
     }
 
     /// The same gates for single replayed records: rates are ignored, and a failure that would halt
     /// a run only rejects the record. Gates on the whole run do not apply.
     #[must_use]
     pub fn one_by_one(mut self) -> Gates {
+        self.steps.clear();
+        self.services.clear();
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
         for gate in &mut self.live {
             gate.max_rate = 1.0;
@@ -146,13 +166,19 @@ impl Gates {
 
     /// The name, severity and highest failure rate of each gate, for a plan.
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
-        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))
+        let steps =
+            self.steps.iter().map(|step| (step.tally.gate.as_str(), word(Severity::Halt), step.max_rate));
+        let services = self.services.iter().map(|gate| (gate.tally.gate.as_str(), "reject", gate.max_rate));
+        let live = self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate));
+        live.chain(steps).chain(services)
     }
 
     /// The counts so far.
     #[must_use]
     pub fn tallies(&self) -> Vec<GateTally> {
-        self.live.iter().map(|gate| gate.tally.clone()).collect()
+        let steps = self.steps.iter().map(|step| &step.tally);
+        let services = self.services.iter().map(|gate| &gate.tally);
+        self.live.iter().map(|gate| &gate.tally).chain(steps).chain(services).cloned().collect()
     }
 
     /// The state of all gates, and which of them halted the run.
@@ -165,15 +191,26 @@ impl Gates {
             spatial: gate.form.check.is_spatial(),
             halted: halted == Some(gate.label.as_str()),
         };
-        self.live.iter().map(read).collect()
+        let of_step = |step: &StepLimit| Reading {
+            tally: step.tally.clone(),
+            limit: step.max_rate,
+            nulls: false,
+            spatial: false,
+            halted: halted == Some(step.tally.gate.as_str()),
+        };
+        let steps = self.steps.iter().map(of_step);
+        let services = self.services.iter().map(|gate| gate.reading(halted));
+        self.live.iter().map(read).chain(steps).chain(services).collect()
     }
 
     /// Continues with the counts of an earlier run. A gate added since then starts at zero.
     pub fn restore(&mut self, tallies: &[GateTally]) {
-        for gate in &mut self.live {
-            if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
-                gate.tally.looked = known.looked;
-                gate.tally.failed = known.failed;
+        let own = self.live.iter_mut().map(|gate| &mut gate.tally);
+        let steps = self.steps.iter_mut().map(|step| &mut step.tally);
+        let services = self.services.iter_mut().map(|gate| &mut gate.tally);
+        for tally in own.chain(steps).chain(services) {
+            if let Some(known) = tallies.iter().find(|known| known.gate == tally.gate) {
+                (tally.looked, tally.failed) = (known.looked, known.failed);
             }
         }
     }
@@ -201,6 +238,35 @@ impl Gates {
             gate.settle(GateFindings { looked: count, failed: count, first: broken.into_iter().next() })?;
         }
         Ok(())
+    }
+
+    /// Counts the records of a batch that steps rejected, of all that were read.
+    ///
+    /// # Errors
+    /// When a step has rejected more than it may. Then nothing of the batch may be committed.
+    pub fn step_rejects(&mut self, read: u64, rejects: &[Reject]) -> Result<(), Halt> {
+        for StepLimit { max_rate, tally } in &mut self.steps {
+            let own: Vec<_> = rejects.iter().filter(|reject| reject.stage == tally.gate).collect();
+            tally.looked += read;
+            tally.failed += own.len() as u64;
+            let Some(last) = own.last().filter(|_| tally.rate() > *max_rate) else { continue };
+            let said = last.problems.first().map_or_else(String::new, describe);
+            let limit = (*max_rate * 1e8).round() / 1e6;
+            let reason = format!(
+                "{said}; {} of {} in the run so far were rejected, above the limit of {limit} %",
+                tally.failed, tally.looked
+            );
+            return Err(Halt { gate: tally.gate.clone(), record: Some(last.record), reason });
+        }
+        Ok(())
+    }
+
+    /// Judges what became of a batch of `read` records at the steps that call services.
+    ///
+    /// # Errors
+    /// When more failed than a service may. Then nothing of the batch may be committed.
+    pub fn called(&mut self, aside: &Aside, read: u64) -> Result<(), Halt> {
+        self.services.iter_mut().try_for_each(|gate| gate.judge(aside, read))
     }
 
     /// Judges a batch; returns what may be committed.

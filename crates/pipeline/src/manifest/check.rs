@@ -98,11 +98,11 @@ impl ManifestChecker<'_> {
                 object.insert(full, value);
             }
         }
-        let most = schema.get("maxProperties").and_then(Json::as_u64).unwrap_or(u64::MAX);
-        let least = schema.get("minProperties").and_then(Json::as_u64).unwrap_or(0);
-        if (entries.len() as u64) < least || entries.len() as u64 > most {
-            let place = entries.get(1).map_or(home.clone(), |(key, _)| key.place.clone());
-            let message = format!("{name} must have exactly one key, not {}", entries.len());
+        // Only a step has it: one key names the step, and a limit may stand beside it.
+        let own: Vec<_> = entries.iter().filter(|(key, _)| key.name != "max_reject_rate").collect();
+        if schema.get("maxProperties").is_some() && own.len() != 1 {
+            let place = own.get(1).map_or(home.clone(), |(key, _)| key.place.clone());
+            let message = format!("{name} must have exactly one key, not {}", own.len());
             self.report("one_key", place, message, "start another list entry with `- `");
         }
         let required = schema.get("required").and_then(Json::as_array).into_iter().flatten();

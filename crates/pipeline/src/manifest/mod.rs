@@ -16,6 +16,7 @@
 
 mod check;
 mod env;
+mod expectation;
 mod form;
 mod include;
 mod parts;
@@ -30,13 +31,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+pub use expectation::MetricBound;
 pub use form::{
-    Action, AlertName, AlertsSpec, Arrays, AuditSpec, AxisOrderSpec, Bucket, Cast, Check, CircuitBreaker,
-    Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, Flatten, Gate, Geocode, HttpSpec, InputFormat,
-    JitterSetting, LonLat, Lookup, Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per,
-    Pipeline, RateLimit, RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceSpec, Severity,
-    SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode,
-    YamlScalar,
+    Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
+    CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
+    Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer,
+    OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule,
+    RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
+    SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
@@ -63,6 +65,30 @@ pub fn load(path: &Path) -> Result<Manifest, Rejection> {
         Ok(file) => from_reader(&name, file),
         Err(error) => Err(reject(unreadable(&error))),
     }
+}
+
+/// Reads several files as one manifest: the keys of the first take precedence over those of the
+/// next, as with `include`.
+///
+/// # Errors
+/// When a file cannot be read, or they are not a valid manifest together.
+pub fn load_merged(paths: &[&Path]) -> Result<Manifest, Rejection> {
+    merged(paths, "")
+}
+
+/// Reads the policy of a manifest, or of a file with the policies that manifests include.
+///
+/// # Errors
+/// When the file cannot be read, or is not valid.
+pub fn load_policy(path: &Path) -> Result<Policy, Rejection> {
+    let others =
+        "pipeline: { id: policy, tolerance: { max_null_rate: 0, halt_on_geometry_invalid: true } }\n";
+    merged(&[path], others).map(|manifest| Policy::from(&manifest))
+}
+
+fn merged(paths: &[&Path], others: &str) -> Result<Manifest, Rejection> {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    from_bytes("(merged)", format!("include: {}\n{others}", serde_json::json!(names)).as_bytes())
 }
 
 /// Reads a manifest, such as from standard input; `name` stands for it in messages.
@@ -121,6 +147,7 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Manif
     let json = check::check(&root, schema, &mut problems).unwrap_or_default();
     rules::check(&json, schema, &root, &mut problems);
     parts::check(&root, &mut problems);
+    expectation::check(&root, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -148,7 +175,8 @@ fn lost_indentation(text: &str) -> Option<ManifestProblem> {
     lines.by_ref().find(|(_, line)| is_section(line))?;
     let (place, line) = lines.next()?;
     let (key, _) = line.split_once(':')?;
-    let is_key = key.starts_with(|c: char| c.is_ascii_lowercase()) && !["version", "include"].contains(&key);
+    let is_key =
+        key.starts_with(|c: char| c.is_ascii_lowercase()) && !["version", "include", "expect"].contains(&key);
     is_key.then(|| {
         let message = "the indentation is lost: this line is not inside `pipeline`";
         ManifestProblem::new("indentation", place, message)

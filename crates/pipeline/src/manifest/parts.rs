@@ -5,9 +5,13 @@
 use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
+use crate::letter::remedy::RepairRule;
 use crate::secret::SecretRef;
+use tidegate_core::Code;
+use tidegate_core::letter::auto::ReplayLimit;
 use tidegate_core::quote::scheme;
 use tidegate_core::suggest::nearest;
+use tidegate_core::taxonomy::KNOWN;
 
 struct PartsChecker<'a> {
     problems: &'a mut Vec<ManifestProblem>,
@@ -46,6 +50,9 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     for remedy in pipeline.at(&["dead_letters", "remedies"]).map(YamlNode::items).unwrap_or_default() {
         parts.remedy(remedy);
     }
+    for rule in pipeline.at(&["dead_letters", "auto"]).map(YamlNode::items).unwrap_or_default() {
+        parts.auto_remedy(rule);
+    }
     let lonely = [("source", source, "sink", sink), ("sink", sink, "source", source)];
     for (name, there, other, missing) in lonely {
         if let (Some(there), None) = (there, missing) {
@@ -67,7 +74,8 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     if let Some(key) = pipeline.at(&["audit", "key"]) {
         parts.secret(key);
     }
-    for (_, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
+    for (name, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
+        parts.fallback(&name.name, service, &services);
         if let Some(key) = service.at(&["key"]) {
             parts.secret(key);
         }
@@ -83,6 +91,17 @@ impl PartsChecker<'_> {
         help: impl Into<String>,
     ) {
         self.problems.push(ManifestProblem::new(code, place, message).help(help));
+    }
+
+    /// Checks that the fallbacks of a service are other services of the manifest.
+    fn fallback(&mut self, name: &str, service: &YamlNode, services: &[&str]) {
+        for node in service.at(&["fallback"]).map(YamlNode::items).unwrap_or_default() {
+            self.service(Some(node), services);
+            if node.text() == Some(name) {
+                let message = format!("{} cannot be its own fallback", quoted(name));
+                self.report("repeated", node.place.clone(), message, "name another service");
+            }
+        }
     }
 
     fn one_of(&mut self, section: &YamlNode, name: &str, keys: &[&str]) {
@@ -253,6 +272,35 @@ impl PartsChecker<'_> {
         }
     }
 
+    fn auto_remedy(&mut self, rule: &YamlNode) {
+        if let Some(limit) = rule.at(&["at_most"])
+            && limit.text().is_some_and(|text| ReplayLimit::parse(text).is_none())
+        {
+            let message = "`at_most` is not a number of letters in a time";
+            self.report("range", limit.place.clone(), message, "use a value such as `100/h`");
+        }
+        let Some(node) = rule.at(&["code"]) else { return };
+        let code = node.text().unwrap_or_default();
+        if Code::new(code).is_none_or(|code| KNOWN.iter().all(|(known, _)| *known != code)) {
+            let near = nearest(code, KNOWN.iter().map(|(known, _)| known.as_str()));
+            let help = near.map_or_else(
+                || "use a code of docs/classify.md".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            self.report("range", node.place.clone(), format!("no letter has the code `{code}`"), help);
+            return;
+        }
+        let remedy = rule.at(&["remedy"]).and_then(|remedy| remedy.text());
+        if let Some(Ok(known)) = remedy.map(RepairRule::named)
+            && !known.codes().is_empty()
+            && known.codes().iter().all(|own| own.as_str() != code)
+        {
+            let own = known.codes().iter().map(|code| format!("`{code}`")).collect::<Vec<_>>().join(", ");
+            let message = format!("rule `{}` does not repair `{code}`", remedy.unwrap_or_default());
+            self.report("range", node.place.clone(), message, format!("it is for {own}"));
+        }
+    }
+
     fn secret(&mut self, node: &YamlNode) {
         if node.text().is_some_and(|text| text.parse::<SecretRef>().is_err()) {
             let message = "a manifest must not contain a secret";
@@ -289,7 +337,8 @@ impl PartsChecker<'_> {
                 let help = "use a GeoPackage (.gpkg) instead";
                 self.report("range", file.place.clone(), "cannot write Shapefiles", help);
             }
-            Some(tidegate_geo::format::Format::GeoPackage) if !name.starts_with("s3://") => {}
+            Some(tidegate_geo::format::Format::GeoPackage)
+                if !tidegate_core::bucket::BucketAddress::is_one(name) => {}
             Some(_) => {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {

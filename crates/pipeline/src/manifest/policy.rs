@@ -14,6 +14,7 @@ use tidegate_core::time::seconds;
 
 use super::form::{
     CircuitBreaker, EmptyBudget, JitterSetting, Manifest, OnLongWait, RateLimit, RetryBudget, RetryPolicy,
+    ServiceSpec,
 };
 
 /// The configuration of the core for the calls of a pipeline.
@@ -32,8 +33,23 @@ pub struct Policy {
 
 impl From<&Manifest> for Policy {
     fn from(manifest: &Manifest) -> Policy {
+        Policy::with(manifest, &manifest.pipeline.retry_policy)
+    }
+}
+
+impl Policy {
+    /// The policy for calls to a service: what it says itself comes before the pipeline's.
+    #[must_use]
+    pub fn of_service(manifest: &Manifest, service: &ServiceSpec) -> Policy {
+        let base = &manifest.pipeline.retry_policy;
+        match &service.retry_policy {
+            Some(own) => Policy::with(manifest, &own.over(base)),
+            None => Policy::with(manifest, base),
+        }
+    }
+
+    fn with(manifest: &Manifest, retry: &RetryPolicy) -> Policy {
         let pipeline = &manifest.pipeline;
-        let retry = &pipeline.retry_policy;
         let lane = LaneConfig {
             limit: limit(&pipeline.rate_limit),
             breaker: breaker(&pipeline.circuit_breaker),
@@ -233,6 +249,7 @@ pipeline:
                 throttle_wait: call::ThrottleWait::Backoff,
                 quota_wait: ms(86_400_000),
                 long_wait: call::LongWait::GiveUp,
+                while_open: call::WhileOpen::Wait,
                 history: true,
             }
         );

@@ -36,8 +36,10 @@ pub fn published() -> Value {
 /// Adds the twins of `_seconds` keys to every object, and that only one of both may be given.
 fn add_twins(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
-    if let Some(entries) = object.get_mut("additionalProperties") {
-        add_twins(entries);
+    for within in ["additionalProperties", "items"] {
+        if let Some(entries) = object.get_mut(within) {
+            add_twins(entries);
+        }
     }
     let mut rules = Vec::new();
     let mut required: Vec<Value> = match object.get("required") {

@@ -15,6 +15,7 @@ use super::csv_rows::RowSource;
 use super::described::{Described, ReplaySource};
 use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
 use super::paged::{Make, Paged};
+use super::patience::patiently;
 use super::plausible;
 use super::service;
 use super::source::{FileSource, Source};
@@ -22,8 +23,9 @@ use super::spooled::spool;
 #[cfg(feature = "postgres")]
 use super::table::TableSource;
 use crate::gate::Gates;
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, Policy};
 use crate::sink::{SinkFolders, Spec};
+use crate::step::content_key::{self, CONTENT_KEY};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 use crate::traffic::Traffic;
 
@@ -175,7 +177,7 @@ pub fn build(
 }
 
 /// The label of a step, as the stage in rejects and letters.
-pub(super) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
+pub(crate) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
     format!("steps[{at}] {}", form.name())
 }
 
@@ -285,6 +287,11 @@ pub(super) fn build_from(
             steps.push(Named { label, before, step, crs });
         }
     }
+    if to.key.iter().any(|name| name == CONTENT_KEY) {
+        let (before, crs) = (flow.clone(), flow.crs.clone());
+        let step = content_key::build(&mut flow)?;
+        steps.push(Named { label: "sink.key".into(), before, step, crs });
+    }
     let gates = Gates::new(manifest, &flow)?;
     let sink =
         Spec::new(&pipeline.id, to, &flow, SinkFolders { manifest: folder, scratch: &dir }, traffic.clone())?;
@@ -326,7 +333,8 @@ fn open(
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
     let Some(name) = from.service.as_ref().filter(|_| paged) else {
-        return open_source(from, folder, fetched);
+        let policy = Policy::from(manifest).call;
+        return patiently(&policy, stop, || open_source(from, folder, fetched));
     };
     let described = match begin {
         Start::Resumed(described) | Start::Changes(described) => *described,

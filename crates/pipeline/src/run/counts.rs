@@ -94,6 +94,18 @@ impl RecordCounts {
         }
     }
 
+    /// Counts rejected records as those that they are in the sink: repaired before, and unchanged.
+    pub(super) fn repaired_before(&mut self, rejects: &[Reject]) {
+        for reject in rejects {
+            let code = reject.problems.first().map_or("UNKNOWN", |problem| problem.code.as_str());
+            if let Some(count) = self.rejected.get_mut(code) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.rejected.retain(|_, count| *count > 0);
+        self.unchanged += rejects.len() as u64;
+    }
+
     pub(super) fn put(&mut self, put: &RowCounts) {
         self.inserted += put.inserted;
         self.updated += put.updated;

@@ -5,12 +5,26 @@
 //! -9`. `TIDEGATE_HOLD=put:3=/tmp/gate` creates the file `/tmp/gate.here` and waits until the file
 //! `/tmp/gate` exists, so that a test controls the order of events.
 
+/// The same for one record: `TIDEGATE_CRASH=record:17` after a step has worked on record 17.
+/// `record:17,put:3` are two points.
+pub(super) fn record(batch: &tidegate_geo::Batch) {
+    #[cfg(debug_assertions)]
+    if ["TIDEGATE_CRASH", "TIDEGATE_HOLD"]
+        .iter()
+        .any(|name| std::env::var(name).is_ok_and(|at| at.contains("record:")))
+    {
+        (0..batch.len()).for_each(|row| point("record", batch.record(row)));
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = batch;
+}
+
 /// Aborts or pauses the process here if a test asked for it.
 pub(super) fn point(name: &str, batch: u64) {
     #[cfg(debug_assertions)]
     {
         let here = format!("{name}:{batch}");
-        if std::env::var("TIDEGATE_CRASH").is_ok_and(|at| at == here) {
+        if std::env::var("TIDEGATE_CRASH").is_ok_and(|at| at.split(',').any(|at| at == here)) {
             std::process::abort();
         }
         if let Ok(hold) = std::env::var("TIDEGATE_HOLD")

@@ -10,10 +10,12 @@ use tidegate_geo::format::Layer;
 use tidegate_geo::wkb::{Dim, Shape};
 use tidegate_geo::{Crs, Kind, Schema};
 
+use super::build::{PipelineParts, step_label};
 use super::source::{Page, Source};
 use crate::error::SetupError;
+use crate::manifest::Manifest;
 use crate::source::IdentifierHash;
-use crate::step::StepError;
+use crate::step::{StepError, cast};
 
 /// The description of a layer, in a serializable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +84,24 @@ impl Described {
     pub fn shape(&self) -> Option<Shape> {
         shape_of(self.seems.as_ref())
     }
+}
+
+/// The manifest for a replay, which has no source: the fields that `flatten` found in it are named.
+pub(super) fn without_source(manifest: &Manifest, parts: &PipelineParts) -> Manifest {
+    let mut manifest = manifest.clone();
+    for (at, form) in manifest.pipeline.steps.iter_mut().enumerate() {
+        let label = step_label(at, form);
+        let Some(flatten) = form.flatten.as_mut().filter(|flatten| flatten.fields.is_empty()) else {
+            continue;
+        };
+        let mut steps = parts.steps.iter().skip_while(|step| step.label != label);
+        let Some(step) = steps.next() else { continue };
+        let after = steps.next().map_or(&parts.flow, |next| &next.before);
+        let new =
+            after.schema.fields().iter().filter(|field| step.before.schema.position(&field.name).is_none());
+        flatten.fields = new.map(|field| (field.name.clone(), cast(field.kind))).collect();
+    }
+    manifest
 }
 
 /// A source without records, for replays.

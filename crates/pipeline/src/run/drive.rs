@@ -1,5 +1,6 @@
 //! Drives a run: its identity, its starting point, its three threads and its result.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -7,17 +8,22 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use serde_json::json;
+use tracing::warn;
 
+use super::alone::{self, TrySpec};
 use super::begin::{self, Begin, Commits, SinkProgress};
 use super::build::{Folders, Named, PipelineParts, RunContext, Start, build_from, fingerprint, run_number};
 use super::crash;
 use super::described::Described;
 use super::fetched;
+use super::in_work::InWork;
 use super::landing::{Landing, Sync, check_rows};
 use super::letters::{self, DeadRejects};
 use super::lifecycle::{RunEntry, RunStatus, Started};
+use super::patience::patiently;
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{Began, End, RunError, RunReport};
+use super::row_keys::RowKeys;
 use super::since::{self, ReadScope};
 use super::source::{self, Source, Told};
 use super::state::{RunCheckpoint, StateDir};
@@ -49,6 +55,9 @@ pub struct RunOptions {
     pub full: bool,
     /// Whether the manifest was built from command-line options, which errors then refer to.
     pub from_options: bool,
+    /// The program that tries records alone with [`TRY_VERB`](super::TRY_VERB), after the process died
+    /// on some; without it, they are not looked for.
+    pub program: Option<PathBuf>,
 }
 
 impl RunOptions {
@@ -57,7 +66,16 @@ impl RunOptions {
     #[must_use]
     pub fn of_preset(state: &Path, resume: bool, keep_going: bool) -> RunOptions {
         let (folder, state) = (PathBuf::new(), state.to_owned());
-        RunOptions { folder, state, resume, atomic: true, keep_going, full: false, from_options: true }
+        RunOptions {
+            folder,
+            state,
+            resume,
+            atomic: true,
+            keep_going,
+            full: false,
+            from_options: true,
+            program: None,
+        }
     }
 }
 
@@ -103,7 +121,9 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     let last = state.last().map_err(|e| RunError::Broken(e.into()))?;
     if let Some(form) = &manifest.pipeline.dead_letters {
         let place = letters::place(form, &options.folder, &options.state)?;
-        let why = letters::suspended(&place, id).map_err(letters::not_started)?;
+        let policy = Policy::from(manifest).call;
+        let why = patiently(&policy, &watch.stop, || letters::suspended(&place, id));
+        let why = why.map_err(letters::not_started)?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
     let mode = manifest.pipeline.sink.as_ref().map_or(WriteMode::Replace, manifest::SinkSpec::mode);
@@ -144,7 +164,7 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
         Err(why) => return Err(identity.started.fail(why)),
     }
     watch.run.get_or_init(|| identity.began.clone());
-    let Identity { began, started, committed } = identity;
+    let Identity { began, mut started, committed } = identity;
     match setup.open(parts, rejects, (&began, &started.entry, committed)) {
         Err(why) => Err(started.fail(why)),
         Ok(RunOpening::Completed(report)) => {
@@ -152,7 +172,10 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
             fetched::sweep(state.dir());
             Ok(*report)
         }
-        Ok(RunOpening::Ready(ready)) => setup.go(*ready, began, started, &mut trail),
+        Ok(RunOpening::Ready(ready)) => match setup.find_poison(&ready.from, &mut started) {
+            Ok(()) => setup.go(*ready, began, started, &mut trail),
+            Err(why) => Err(started.fail(why)),
+        },
     }
 }
 
@@ -216,12 +239,7 @@ impl Setup<'_> {
             (_, Some(ReadScope::Changes { .. })) => Start::Changes(self.described.as_ref()),
             _ => Start::New,
         };
-        let mut manifest = std::borrow::Cow::Borrowed(self.manifest);
-        if let Some(from) = scope.as_ref().and_then(ReadScope::from)
-            && let Some(since) = manifest.to_mut().pipeline.source.as_mut().and_then(|s| s.since.as_mut())
-        {
-            since.from = Some(from);
-        }
+        let manifest = self.scoped(scope.as_ref());
         identity.started.entry.scope = scope;
         let context = RunContext { stop: self.watch.stop.clone(), traffic: self.traffic.clone() };
         let folder = self.options.folder.as_path();
@@ -242,6 +260,41 @@ impl Setup<'_> {
         Ok((parts, rejects))
     }
 
+    /// The manifest, with the time from which a source is read incrementally.
+    fn scoped(&self, scope: Option<&ReadScope>) -> Cow<'_, Manifest> {
+        let mut manifest = Cow::Borrowed(self.manifest);
+        if let Some(from) = scope.and_then(ReadScope::from)
+            && let Some(since) = manifest.to_mut().pipeline.source.as_mut().and_then(|s| s.since.as_mut())
+        {
+            since.from = Some(from);
+        }
+        manifest
+    }
+
+    /// Finds the records that kill the process, if it died on the same records repeatedly.
+    fn find_poison(&self, from: &RunCheckpoint, started: &mut Started<'_>) -> Result<(), RunError> {
+        let entry = &started.entry;
+        let suspects = entry.suspects.filter(|known| alone::are_tried(*known));
+        let (Some((first, end, deaths)), Some(program)) = (suspects, &self.options.program) else {
+            return Ok(());
+        };
+        warn!(target: "tidegate::run", "the process died {deaths} times: trying records {first} to {} alone", end - 1);
+        let spec = TrySpec {
+            manifest: self.scoped(entry.scope.as_ref()).into_owned(),
+            folder: self.options.folder.clone(),
+            state: self.state.dir().to_owned(),
+            answers: self.options.state.clone(),
+            run: run_number(&entry.run),
+            layer: entry.layer.clone(),
+            position: from.position.clone(),
+            read: from.counts.read,
+            suspects: (first, end),
+            poison: entry.poison.clone(),
+        };
+        let poison = alone::find(program, spec, &self.watch.stop).map_err(RunError::Broken)?;
+        started.poisoned(poison).map_err(RunError::Broken)
+    }
+
     /// Opens the sink and determines the starting point.
     fn open(
         &self,
@@ -256,7 +309,7 @@ impl Setup<'_> {
         spec.at = RunTime(entry.began_ms);
         spec.must_exist = committed > 0 && spec.keeps_checkpoints();
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
-            && let Some(standing) = spec.completed().map_err(RunError::of_sink)?
+            && let Some(standing) = self.patiently(|| spec.completed()).map_err(RunError::of_sink)?
         {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
             rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
@@ -267,7 +320,7 @@ impl Setup<'_> {
             SinkError::Fatal(what) if committed > 0 && began.resumed => begin::refuse(entry, &what),
             other => RunError::of_sink(other),
         };
-        let mut sink = spec.open().map_err(gone)?;
+        let mut sink = self.patiently(|| spec.open()).map_err(gone)?;
         crash::point("opened", 0);
         let mut saved = sink.saved().map_err(RunError::of_sink)?;
         let mut standing = sink.standing().map_err(RunError::of_sink)?;
@@ -327,10 +380,12 @@ impl Setup<'_> {
     ) -> Result<RunReport, RunError> {
         let PreparedRun { parts, mut rejects, sink: mut target, mut from } = ready;
         let (watch, broken) = (self.watch, RunError::Broken);
-        let PipelineParts { source, steps, mut gates, sink, flow, .. } = parts;
+        let PipelineParts { source, mut steps, mut gates, sink, flow, start, .. } = parts;
+        alone::guard(&mut steps, &start, &started.entry.poison);
         let scope = started.entry.scope.clone();
         let running = started.running(Described::of(source.as_ref())).map_err(broken)?;
         let resumed_at = from.counts.read;
+        let in_work = InWork::begin(self.state, &from.run, resumed_at).map_err(RunError::Broken)?;
         let detail = json!({
             "resume": self.options.resume, "atomic": self.options.atomic, "records": source.layer().records,
         });
@@ -355,11 +410,13 @@ impl Setup<'_> {
             batches: 0,
             running,
             keeps: sink.keeps_checkpoints(),
+            row_keys: RowKeys::of(self.manifest, &sink),
             sync: self.sync(&sink)?,
             since: self.since().cloned().map(|since| since.field).zip(scope.clone()),
             warnings: Vec::new(),
+            in_work: &in_work,
         };
-        let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
+        let (ended, told, panicked) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
         let ended = landing.complete(ended, &flow.schema);
         let halted = if let TransformEnd::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
         watch.telemetry.gates(gates.readings(halted));
@@ -367,6 +424,14 @@ impl Setup<'_> {
         warnings.extend(landing.sink.notes());
         warnings.append(&mut landing.warnings);
         let Landing { checkpoint, running, batches, .. } = landing;
+        warnings.extend(
+            running.entry.poison.iter().map(|known| {
+                format!("record {} kills the process {known}; it is a dead letter", known.record)
+            }),
+        );
+        if !panicked {
+            in_work.end(self.state);
+        }
         let (end, status, failure) = ended.into_end();
         warnings.extend(self.ignored(scope.as_ref()));
         let said = self.traffic.later().filter(|_| matches!(end, End::TryLater(..)));
@@ -389,6 +454,7 @@ impl Setup<'_> {
             crs: sink.crs.to_string(),
             resumed_at,
             calls: self.traffic.calls(),
+            services: self.traffic.by_service(),
             source: told,
             operations: flow.operations,
             batches,
@@ -410,6 +476,11 @@ impl Setup<'_> {
         }
     }
 
+    /// Waits for a sink that is down.
+    fn patiently<T>(&self, open: impl FnMut() -> Result<T, SinkError>) -> Result<T, SinkError> {
+        patiently(&Policy::from(self.manifest).call, &self.watch.stop, open)
+    }
+
     fn since(&self) -> Option<&SinceSpec> {
         self.manifest.pipeline.source.as_ref()?.since.as_ref()
     }
@@ -427,7 +498,8 @@ impl Setup<'_> {
         if let Some(scope) = &entry.scope {
             return Ok(Some(scope.clone()));
         }
-        let saved = sink::watermark(form, &self.manifest.pipeline.id, &self.options.folder);
+        let saved =
+            self.patiently(|| sink::watermark(form, &self.manifest.pipeline.id, &self.options.folder));
         let saved = saved.map_err(RunError::of_sink)?;
         let known = (self.options.full, self.described.is_some());
         Ok(Some(since::decide(since, saved.as_ref(), known)))
@@ -476,6 +548,7 @@ impl Setup<'_> {
             sink_rows,
             resumed_at: last.counts.read,
             calls: self.traffic.calls(),
+            services: self.traffic.by_service(),
             source: parts.source.told(),
             operations: parts.flow.operations.clone(),
             batches: 0,
@@ -520,13 +593,14 @@ fn pump(
     gates: &mut Gates,
     landing: &mut Landing<'_, '_>,
     (watch, traffic): (&RunWatch, &Traffic),
-) -> (TransformEnd, Option<Told>) {
+) -> (TransformEnd, Option<Told>, bool) {
     let (pages, incoming) = sync_channel(2);
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
+    let in_work = landing.in_work;
     let since = landing.since.as_ref().map(|(field, scope)| (field.clone(), scope.from()));
     std::thread::scope(|scope| {
-        let reader = scope.spawn(move || read(source, &pages, watch, since));
+        let reader = scope.spawn(move || read(source, &pages, (watch, in_work), since));
         let middle = scope.spawn(move || transform(incoming, &works, steps, (gates, traffic), committed));
         let mut failed = None;
         for work in &ready {
@@ -539,18 +613,20 @@ fn pump(
         }
         // Senders find the channel closed, and end.
         drop(ready);
-        let ended = middle.join().unwrap_or_else(|_| {
+        let ended = middle.join();
+        let panicked = ended.is_err();
+        let ended = ended.unwrap_or_else(|_| {
             TransformEnd::Broken("internal error in a step; please report this bug".into())
         });
         let told = reader.join().unwrap_or_default();
-        (failed.unwrap_or(ended), told)
+        (failed.unwrap_or(ended), told, panicked)
     })
 }
 
 fn read(
     mut source: Box<dyn Source>,
     pages: &SyncSender<PageRead>,
-    watch: &RunWatch,
+    (watch, in_work): (&RunWatch, &InWork),
     since: Option<(String, Option<ChangeMark>)>,
 ) -> Option<Told> {
     while !watch.stop.load(Ordering::Relaxed) {
@@ -558,7 +634,7 @@ fn read(
         let last = !matches!(page, Ok(Some(_)));
         if let Ok(Some(page)) = &page {
             let records = (page.batch.len() + page.rejected.len()) as u64;
-            watch.read.fetch_add(records, Ordering::Relaxed);
+            in_work.reached(watch.read.fetch_add(records, Ordering::Relaxed) + records);
             watch.telemetry.records.read(records);
             if let Some((field, from)) = &since {
                 let (highest, early) = ChangeMark::highest(&page.batch, field, *from);

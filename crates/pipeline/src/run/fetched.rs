@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
+use tidegate_core::bucket::BucketAddress;
 use tidegate_geo::Bounds;
 use url::Url;
 
@@ -79,7 +80,7 @@ impl Drop for Scratch {
 
 /// Whether a file in the manifest is remote.
 pub(super) fn is_remote(name: &str) -> bool {
-    ["http://", "https://", "s3://"].iter().any(|scheme| name.starts_with(scheme))
+    BucketAddress::is_one(name) || ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
 /// Downloads the file of a source into `dir`.
@@ -92,7 +93,7 @@ pub(super) fn fetch(
     RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
-    fs::create_dir_all(dir).map_err(disk)?;
+    durable::make_dir(dir).map_err(disk)?;
     let kept = || -> Option<DownloadProgress> {
         serde_json::from_slice(&fs::read(dir.join("note.json")).ok()?).ok()
     };
@@ -102,7 +103,7 @@ pub(super) fn fetch(
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
     // A name without an extension does not tell the format; the manifest or the Content-Type does.
-    let untyped = from.format.is_none() && !address.starts_with("s3://") && file::is_untyped(name);
+    let untyped = from.format.is_none() && !BucketAddress::is_one(address) && file::is_untyped(name);
     let local = match (from.format, untyped, note.at.done) {
         (Some(format), ..) => file::local_name(&format!("file.{}", format.format().extension()), address),
         (None, false, _) => file::local_name(name, address),
@@ -116,7 +117,7 @@ pub(super) fn fetch(
         return Ok(done(path, &note, told));
     }
     let runtime = traffic.runtime()?;
-    if address.starts_with("s3://") {
+    if BucketAddress::is_one(address) {
         let patience = tidegate_core::time::seconds(from.patience_seconds);
         let (store, key) = from.store.clone().unwrap_or_default().open(address, patience, traffic)?;
         let tell = |had, all| {
@@ -159,7 +160,7 @@ pub(super) fn fetch(
     if untyped {
         let typed = file::typed_name(note.at.content_type.as_deref(), address).map_err(|e| e.message)?;
         let typed = dir.join(typed);
-        fs::rename(&path, &typed).map_err(disk)?;
+        durable::rename(&path, &typed).map_err(disk)?;
         path = typed;
     }
     Ok(done(path, &note, told))
@@ -173,6 +174,6 @@ fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
 /// Replaces the progress file after the content is on disk.
 fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
     let path = dir.join("note.json");
-    let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(note)?);
+    let write = || durable::replace(&path, &serde_json::to_vec(note)?);
     write().map_err(|e| format!("{}: {e}", path.display()))
 }

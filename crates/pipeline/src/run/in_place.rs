@@ -3,23 +3,30 @@
 //! A step with `on_failure: keep` passes a failed record on to the sink, with its failure in a
 //! field. Its replay must change that row and not add one. If the sink has a key, an upsert does
 //! this. A file without a key holds one row for each record of the source, in its order, if no step
-//! or gate removes records: there the row is found by the number of the record.
+//! or gate removes records: there the row is found by the number of the record. A later run may have
+//! written other records there, so the row must have the fields that the record came with.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 
-use tidegate_geo::Batch;
+use tidegate_geo::format::{self, geojson::ReadOptions};
+use tidegate_geo::mapping::{Owned, coerce};
+use tidegate_geo::{Batch, Kind, Schema, Value};
 
 use super::build::step_label;
-use crate::letter::Letter;
-use crate::letter::replay::{RowSelector, Update};
-use crate::manifest::{Manifest, MissingAnswer, StepSpec};
+use super::replay::set;
+use crate::letter::store::ReplayOutcome;
+use crate::letter::{Letter, PUT_STAGE};
+use crate::manifest::{Manifest, MissingAnswer, StepSpec, WriteMode};
 use crate::sink::{SinkTarget, Spec};
 
 /// A file whose rows are changed by number.
 pub(super) struct FileRows {
-    pub(super) path: PathBuf,
+    path: PathBuf,
+    /// The layer, if the file has several.
+    layer: Option<String>,
     /// The stages whose failed records are in it.
-    pub(super) stages: Vec<String>,
+    stages: Vec<String>,
 }
 
 fn keeps_failures(step: &StepSpec) -> bool {
@@ -42,11 +49,21 @@ fn is_one_to_one(step: &StepSpec) -> bool {
 /// When neither works, with what to do.
 pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>, String> {
     let pipeline = &manifest.pipeline;
-    if !sink.key.is_empty() || !pipeline.steps.iter().any(keeps_failures) {
+    if !pipeline.steps.iter().any(keeps_failures) {
         return Ok(None);
     }
-    let path = match &sink.target {
-        SinkTarget::File(path, _) | SinkTarget::GeoPackage(path, _) => path,
+    if !sink.key.is_empty() {
+        if sink.mode == WriteMode::Append {
+            return Err(format!(
+                "{} already holds the failed records, but `mode: append` allows several rows of a key; set `mode: upsert`, run again, then replay",
+                sink.describe()
+            ));
+        }
+        return Ok(None);
+    }
+    let (path, layer) = match &sink.target {
+        SinkTarget::File(path, _) => (path, None),
+        SinkTarget::GeoPackage(path, layer) => (path, Some(layer.clone())),
         SinkTarget::Object(..) | SinkTarget::Table(_) => {
             return Err(format!(
                 "{} already holds the failed records, but without a key their rows cannot be identified; add `key` to `sink`, run again, then replay",
@@ -57,7 +74,7 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
     if pipeline.gates.is_empty() && pipeline.steps.iter().all(is_one_to_one) {
         let steps = pipeline.steps.iter().enumerate().filter(|(_, step)| keeps_failures(step));
         let stages = steps.map(|(at, step)| step_label(at, step)).collect();
-        return Ok(Some(FileRows { path: path.clone(), stages }));
+        return Ok(Some(FileRows { path: path.clone(), layer, stages }));
     }
     Err(format!(
         "{} has no `key`, and its rows cannot be counted because steps or gates remove records; add `key` to `sink`, run again, then replay",
@@ -65,31 +82,111 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
     ))
 }
 
-/// The number of a letter's row, from 1.
+/// The number of a letter's row, from 0.
 ///
 /// # Errors
 /// When the letter does not name a record.
 pub(super) fn row(letter: &Letter) -> Result<u64, String> {
     let record = letter.source.position.strip_prefix("record ").and_then(|n| n.parse::<u64>().ok());
-    let record =
-        record.ok_or_else(|| format!("letter {} does not refer to a record of its source", letter.id))?;
-    Ok(record + 1)
+    record.ok_or_else(|| format!("letter {} does not refer to a record of its source", letter.id))
 }
 
-/// The new content of a row.
-pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
-    let fields = batch.schema().fields().iter().enumerate();
-    let values = fields.map(|(field, about)| (about.name.clone(), batch.value(at, field).into())).collect();
-    Update { at: RowSelector::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
-}
-
-/// Checks that the file can be changed.
-///
-/// # Errors
-/// The reason why not.
-pub(super) fn check(path: &Path) -> Result<(), String> {
-    if !path.exists() {
-        return Err(format!("{} does not exist; run the pipeline first", path.display()));
+impl FileRows {
+    /// Whether letters of this stage have a row; those put by a program have none and stay open.
+    ///
+    /// # Errors
+    /// For a stage without rows in the file.
+    pub(super) fn check_stage(
+        &self,
+        stage: &str,
+        of: &[usize],
+        ended: &mut [Option<ReplayOutcome>],
+    ) -> Result<bool, String> {
+        if stage == PUT_STAGE {
+            let note = format!("it has no row in {}", self.path.display());
+            for at in of {
+                set(ended, *at, ReplayOutcome::Back { not_before_ms: None, note: note.clone() });
+            }
+            return Ok(false);
+        }
+        if self.stages.iter().any(|label| label == stage) {
+            return Ok(true);
+        }
+        Err(format!("records of the stage {stage:?} have no row in {}", self.path.display()))
     }
-    crate::letter::replay::writable(path).map_err(|e| e.to_string())
+
+    /// The batch with the numbers of its rows in the file instead of those of the letters. Letters
+    /// whose row holds another record stay open.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn numbered(
+        &self,
+        batch: &Batch,
+        letters: &[Letter],
+        before: &Schema,
+        ended: &mut [Option<ReplayOutcome>],
+    ) -> Result<Batch, String> {
+        let mut rows = HashMap::new();
+        for at in 0..batch.len() {
+            if let Some(letter) = letters.get(batch.record(at) as usize) {
+                rows.insert(row(letter)?, (at, letter));
+            }
+        }
+        let fields: Vec<(usize, &str)> = before
+            .fields()
+            .iter()
+            .filter_map(|field| Some((batch.schema().position(&field.name)?, field.name.as_str())))
+            .collect();
+        let options = ReadOptions { layer: self.layer.clone(), ..ReadOptions::default() };
+        let say = |e: tidegate_geo::Error| format!("{}: {e}", self.path.display());
+        let mut reader = format::open(&self.path, &options).map_err(say)?;
+        let mut number = 0;
+        while let Some(old) = reader.next_batch(&mut Vec::new()).map_err(say)? {
+            for there in 0..old.len() {
+                // An edit may have changed any field.
+                if let Some((at, letter)) = rows.get(&number)
+                    && letter.idempotency_key == letter.lineage.root_key
+                    && !fields.iter().all(|(field, name)| {
+                        let place = old.schema().position(name);
+                        place.is_none_or(|place| is_same(old.value(there, place), batch.value(*at, *field)))
+                    })
+                {
+                    let note = format!(
+                        "row {} of {} holds another record now; run the pipeline again",
+                        number + 1,
+                        self.path.display()
+                    );
+                    let how = ReplayOutcome::Back { not_before_ms: None, note };
+                    set(ended, batch.record(*at) as usize, how);
+                    rows.remove(&number);
+                }
+                number += 1;
+            }
+        }
+        let mut out = Batch::new(batch.schema().clone());
+        let mut rows: Vec<(u64, usize)> = rows.into_iter().map(|(number, (at, _))| (number, at)).collect();
+        rows.sort_unstable();
+        for (number, at) in rows {
+            out.go_to_record(number);
+            let values = (0..batch.columns().len()).map(|field| batch.value(at, field));
+            out.push(batch.geometry(at), values).map_err(|problem| problem.message)?;
+            if let Some(id) = batch.id(at) {
+                out.set_id(id);
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Whether two values are the same, however the file spells them.
+fn is_same(a: Value<'_>, b: Value<'_>) -> bool {
+    let text = |value| match coerce(value, Kind::Text, &[], None) {
+        Ok(Owned::Text(text)) => Some(text),
+        _ => None,
+    };
+    match (text(a), text(b)) {
+        (Some(a), Some(b)) => a == b || a.parse::<f64>().is_ok_and(|a| b.parse() == Ok(a)),
+        (a, b) => a.unwrap_or_default().is_empty() && b.unwrap_or_default().is_empty(),
+    }
 }

@@ -11,8 +11,10 @@ use tracing::{info, warn};
 
 use super::crash;
 use super::drive::RunWatch;
+use super::in_work::InWork;
 use super::lifecycle::Running;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::row_keys::{RejectKey, RowKeys, key_of};
 use super::since::{self, ReadScope};
 use super::state::RunCheckpoint;
 use super::trail::Trail;
@@ -44,12 +46,15 @@ pub(super) struct Landing<'a, 's> {
     pub(super) running: Running<'s>,
     /// Whether the sink stores checkpoints, so that commits survive a kill.
     pub(super) keeps: bool,
+    /// The rows of rejected records, if the sink is written by key.
+    pub(super) row_keys: Option<RowKeys>,
     /// With `mode: sync`: what may be deleted at the end.
     pub(super) sync: Option<Sync>,
     /// With `source.since`: the field, and what this run reads.
     pub(super) since: Option<(String, ReadScope)>,
     /// Warnings about what was not done.
     pub(super) warnings: Vec<String>,
+    pub(super) in_work: &'a InWork,
 }
 
 /// The settings of `mode: sync`.
@@ -78,6 +83,7 @@ impl Landing<'_, '_> {
                 }
                 Err(failed) => failed,
             };
+            self.watch.telemetry.records.refused(work.batch.len() as u64);
             self.sink.rollback();
             self.rejects.rewind(self.checkpoint.rejects).map_err(TransformEnd::Broken)?;
             let (checkpoint, error) = match failed {
@@ -146,6 +152,7 @@ impl Landing<'_, '_> {
             took,
         };
         self.teller.landed(&checkpoint, &landed);
+        self.in_work.landed(checkpoint.counts.read);
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
         self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);
@@ -217,6 +224,7 @@ impl Landing<'_, '_> {
             rejected.append(&mut aside.rejected);
         }
         self.spare(&rejected, &mut next)?;
+        self.repaired_before(&mut rejected, &mut next)?;
         let records = work.delta.read + work.delta.added;
         let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
         next.rejects = self.rejects.put(&unsuccessful).map_err(CommitFailure::Rejects)?;
@@ -254,6 +262,32 @@ impl Landing<'_, '_> {
             }
         }
         self.sink.spare(&known).map_err(CommitFailure::Put)
+    }
+
+    /// Takes records out of the rejects that were repaired before, if the sink holds them: the source
+    /// still has them as they were, and nobody has to repair them again.
+    fn repaired_before(
+        &mut self,
+        rejected: &mut Vec<Reject>,
+        next: &mut RunCheckpoint,
+    ) -> Result<(), CommitFailure> {
+        let Some(rows) = self.row_keys.as_ref().filter(|_| !rejected.is_empty()) else { return Ok(()) };
+        let repaired = self.rejects.repaired(rejected).map_err(CommitFailure::Rejects)?;
+        let key = |(reject, repaired): (&Reject, bool)| rows.key(reject).filter(|_| repaired);
+        let keys: Vec<Option<Vec<String>>> = rejected.iter().zip(repaired).map(key).collect();
+        let asked: Vec<Vec<String>> = keys.iter().flatten().cloned().collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let mut there = self.sink.has(&asked).map_err(CommitFailure::Put)?.into_iter();
+        let (mut known, mut new) = (Vec::new(), Vec::new());
+        for (reject, key) in std::mem::take(rejected).into_iter().zip(keys) {
+            let is_there = key.is_some() && there.next() == Some(true);
+            if is_there { known.push(reject) } else { new.push(reject) }
+        }
+        *rejected = new;
+        next.counts.repaired_before(&known);
+        Ok(())
     }
 
     /// Deletes what the source no longer has, in the transaction of the last batch.
@@ -306,39 +340,6 @@ impl Landing<'_, '_> {
             None => Ok(()),
         }
     }
-}
-
-/// The key of a rejected record in the sink.
-enum RejectKey {
-    Known(Vec<String>),
-    /// It cannot have a row: its key is null, or the sink has seen it.
-    None,
-    Unknown,
-}
-
-/// Only a record that went through all steps has the fields of the sink.
-fn key_of(reject: &Reject, key: &[String]) -> RejectKey {
-    if reject.stage == "sink" {
-        return RejectKey::None;
-    }
-    if reject.stage != "gate" {
-        return RejectKey::Unknown;
-    }
-    let Ok(feature) = serde_json::from_str::<serde_json::Value>(&reject.feature) else {
-        return RejectKey::Unknown;
-    };
-    let mut values = Vec::new();
-    for name in key {
-        match feature.get("properties").and_then(|properties| properties.get(name)) {
-            Some(serde_json::Value::String(text)) => values.push(text.clone()),
-            Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
-                values.push(value.to_string());
-            }
-            Some(serde_json::Value::Null) => return RejectKey::None,
-            _ => return RejectKey::Unknown,
-        }
-    }
-    RejectKey::Known(values)
 }
 
 /// Compares the rows of a sink with those it must have at least: others may have added rows, but

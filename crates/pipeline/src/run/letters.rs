@@ -12,23 +12,26 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
-use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::letter::{FailureClass, LetterState, blur};
 use tidegate_core::quote::shell;
 
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
-use super::described::Described;
+use super::described::{Described, without_source};
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::report::RunError;
+use crate::durable;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
+use crate::letter::store::{ARCHIVE, RepairedRecords};
 use crate::letter::{
-    Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
-    RecordKeys, Versions, flood, now_ms,
+    Failure, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
+    RecordKeys, Spatial, Versions, flood, now_ms, worker,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
-use crate::step::{Flow, Reject};
+use crate::step::{FailedCall, Flow, Reject};
+use crate::telemetry::trace::{self, Tracer};
 
 /// The kind of pipeline, in the stored replay specification.
 pub const KIND: &str = "manifest";
@@ -68,7 +71,7 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
             open.failed,
             open.batch,
             open.code,
-            open.message,
+            blur(&open.message),
             open.incident,
             shell(&place.to_string())
         )
@@ -79,6 +82,13 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
 pub(super) fn not_started(error: LetterError) -> RunError {
     let what = format!("dead_letters: {error}");
     if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
+}
+
+/// Stores where open letters are archived at the end of their retention, for all commands that purge.
+fn set_archive(store: &mut LetterStore, form: &DeadLetters, folder: &Path) -> Result<(), LetterError> {
+    let Some(to) = &form.archive else { return Ok(()) };
+    let to = if to.contains("://") { to.clone() } else { absolute(&folder.join(to)).display().to_string() };
+    if store.setting(ARCHIVE)?.as_ref() == Some(&to) { Ok(()) } else { store.set(ARCHIVE, &to, now_ms()) }
 }
 
 /// Absolute, because a replay may be started from another directory.
@@ -107,9 +117,11 @@ impl Stage {
         }
     }
 
-    /// The record as it came to the stage: a stage adds fields of its own before it gives a record up.
+    /// The record as its key is made of it: without what is another in each run, and without the
+    /// number of its row.
     fn before(&self, feature: &FeaturePayload) -> FeaturePayload {
         let mut before = feature.clone();
+        before.json.as_object_mut().and_then(|json| json.remove("id"));
         if let Some(Value::Object(properties)) = before.json.get_mut("properties") {
             properties.retain(|name, _| self.fields.contains(name));
         }
@@ -122,11 +134,17 @@ pub(super) struct DeadRejects {
     letters: Letters,
     /// The identity of the store when the run began.
     identity: String,
+    /// The records that were repaired and replayed before the run began.
+    repaired: RepairedRecords,
+    /// The store, once it was asked about them.
+    store: Option<LetterStore>,
     place: LetterStoreLocation,
     pipeline: String,
     fingerprint: String,
     from: String,
     sink: String,
+    /// The coordinate reference system of the sink.
+    target_crs: String,
     key: Vec<String>,
     stages: Vec<Stage>,
     /// Whether one record may become several.
@@ -151,19 +169,20 @@ impl DeadRejects {
         if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
-            std::fs::create_dir_all(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
+            durable::make_dir(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
         let spec = json!({
             "kind": KIND,
-            "manifest": manifest,
+            "manifest": without_source(manifest, parts),
             "folder": absolute(folder),
             "state": absolute(state),
             "source": Described::of(parts.source.as_ref()),
         });
-        let identity = LetterStore::open(&place)
+        let (identity, repaired) = LetterStore::open(&place)
             .and_then(|mut store| {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
-                store.identity()
+                set_archive(&mut store, form, folder)?;
+                Ok((store.identity()?, store.repaired(&parts.id)?))
             })
             .map_err(not_started)?;
         let steps = parts.steps.iter().map(|step| (step.label.as_str(), &step.before));
@@ -172,11 +191,14 @@ impl DeadRejects {
         Ok(DeadRejects {
             letters: Letters::open(&place).map_err(not_started)?,
             identity,
+            repaired,
+            store: None,
             place,
             pipeline: parts.id.clone(),
             fingerprint: parts.fingerprint.clone(),
             from: parts.from.clone(),
             sink: parts.sink.describe(),
+            target_crs: parts.sink.crs.to_string(),
             key: parts.sink.key.clone(),
             stages: stages.collect(),
             explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
@@ -225,7 +247,10 @@ impl DeadRejects {
                 ..Versions::default()
             },
             source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
-            spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            spatial: feature
+                .as_ref()
+                .and_then(|feature| feature.spatial(crs))
+                .map(|spatial| Spatial { target_crs: self.target_crs.clone(), ..spatial }),
             run: self.run.clone(),
             state: not_before_ms.map_or_else(LetterState::default, |_| LetterState::Scheduled),
             not_before_ms,
@@ -235,15 +260,12 @@ impl DeadRejects {
                 message: messages.next().unwrap_or_default(),
                 causes: messages.collect(),
                 service: call.map_or_else(String::new, |call| call.service.clone()),
+                service_name: call.map_or_else(String::new, |call| call.name.clone()),
                 driver: call.map_or_else(|| "run".into(), |call| call.driver.clone()),
-                http: call.map(|call| Http {
-                    method: "GET".into(),
-                    url: call.url.clone(),
-                    status: call.attempts.last().and_then(|attempt| attempt.status),
-                    body: String::new(),
-                }),
+                http: call.map(FailedCall::http),
                 attempts: call.map_or_else(Vec::new, |call| call.attempts.clone()),
-                worker: format!("pid {}", std::process::id()),
+                trace_id: trace::tracer().map_or_else(String::new, Tracer::trace_id),
+                worker: worker(),
                 failed_ms: now_ms,
                 ..Failure::default()
             },
@@ -285,12 +307,28 @@ impl DeadRejects {
     }
 }
 
+fn failed(e: LetterError) -> BatchRefused {
+    match e {
+        LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
+        _ => BatchRefused::Failed(e.to_string()),
+    }
+}
+
 impl Rejects for DeadRejects {
-    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
-        let failed = |e: LetterError| match e {
-            LetterError::Unreachable(_) => BatchRefused::Unavailable(e.to_string()),
-            _ => BatchRefused::Failed(e.to_string()),
+    fn repaired(&mut self, rejects: &[Reject]) -> Result<Vec<bool>, BatchRefused> {
+        if self.repaired.is_empty() || rejects.is_empty() {
+            return Ok(vec![false; rejects.len()]);
+        }
+        let letters: Vec<Letter> = rejects.iter().map(|reject| self.letter(reject, 0)).collect();
+        let store = match &mut self.store {
+            Some(store) => store,
+            none => none.insert(LetterStore::open(&self.place).map_err(failed)?),
         };
+        let is_repaired = |letter| store.is_repaired(&self.repaired, letter).map_err(failed);
+        letters.iter().map(is_repaired).collect()
+    }
+
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
         let now = now_ms();
         let rejects = batch.rejected.iter().chain(batch.failed);
         let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();
@@ -306,7 +344,7 @@ impl Rejects for DeadRejects {
                 incident.failed,
                 incident.batch,
                 incident.code,
-                incident.message,
+                blur(&incident.message),
                 self.pipeline,
                 shell(&self.place.to_string())
             )));

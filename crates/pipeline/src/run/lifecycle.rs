@@ -17,15 +17,19 @@
 //! without flushing: it survives a kill, and after a power failure it is at worst outdated. It
 //! shows whether a sink was dropped or restored from a backup.
 
+use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::alone::{self, PoisonRecord};
 use super::described::Described;
+use super::in_work::InWork;
 use super::report::RunError;
 use super::since::ReadScope;
 use super::state::{RunCheckpoint, StateDir};
+use crate::durable;
 use crate::letter::now_ms;
 
 /// The file with the last run of a pipeline.
@@ -128,6 +132,12 @@ pub struct RunEntry {
     /// The last checkpoint, once only finishing the sink was left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finishing: Option<Box<RunCheckpoint>>,
+    /// The records that were in work when the process died: first, end, and the number of deaths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspects: Option<(u64, u64, u32)>,
+    /// The records that kill the process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub poison: Vec<PoisonRecord>,
 }
 
 impl RunEntry {
@@ -247,7 +257,14 @@ impl Unfinished {
     pub(super) fn resume(self, state: &StateDir) -> Result<Started<'_>, String> {
         let mut entry = self.entry;
         entry.resumes += 1;
+        let died = InWork::found(state, &entry.run);
+        if let Some(in_work) = died {
+            entry.suspects = alone::after_death(entry.suspects, in_work);
+        }
         entry.keep(state, RunStatus::Started, None)?;
+        if died.is_some() {
+            InWork::forget(state);
+        }
         Ok(Started { entry, state })
     }
 }
@@ -273,6 +290,8 @@ impl<'a> Started<'a> {
             layer: None,
             scope: None,
             finishing: None,
+            suspects: None,
+            poison: Vec::new(),
         };
         entry.keep(state, RunStatus::Started, None)?;
         Ok(Started { entry, state })
@@ -283,6 +302,13 @@ impl<'a> Started<'a> {
         self.entry.layer = Some(layer);
         self.entry.keep(self.state, RunStatus::Running, None)?;
         Ok(Running { entry: self.entry, state: self.state })
+    }
+
+    /// Records that kill the process were found.
+    pub(super) fn poisoned(&mut self, poison: Vec<PoisonRecord>) -> Result<(), String> {
+        self.entry.poison = poison;
+        self.entry.suspects = None;
+        self.entry.keep(self.state, RunStatus::Started, None)
     }
 
     /// The run could not start: records the reason and returns it.
@@ -310,8 +336,13 @@ impl<'a> Running<'a> {
     /// Records a batch that the sink has confirmed.
     pub(super) fn committed(&self, batch: u64) -> Result<(), String> {
         let path = self.state.file(COMMITTED_FILE);
-        std::fs::write(&path, format!("{} {batch}\n", self.entry.run))
-            .map_err(|e| format!("{}: {e}", path.display()))
+        let line = format!("{} {batch}\n", self.entry.run);
+        let write = || -> std::io::Result<()> {
+            let mut file = durable::private(&path)?;
+            file.write_all(line.as_bytes())?;
+            file.set_len(line.len() as u64)
+        };
+        write().map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// All batches are committed; finishing the sink comes next. If the run is one transaction, it

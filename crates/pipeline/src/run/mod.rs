@@ -20,18 +20,24 @@
 //! | `spooled` | downloads all pages of a service before they are read |
 //! | `described` | the description of a source when the run began |
 //! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
+//! | [`auto`] | repairs and replays letters unasked |
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
+//! | `fitting` | fits repaired geometries into what the sink holds |
+//! | `payload` | reads the payload of a letter as the record that it was at its stage |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the last runs, for monitoring |
+//! | `in_work`, `alone` | the records in work when the process died; tries them alone, in a process of their own |
 //! | `begin` | decides: continue the unfinished run, or start a new one |
 //! | `counts` | the outcomes of the records |
 //! | `drive` | drives the run: its starting point, its threads, its result |
 //! | `transform` | the second thread: steps and gates |
 //! | `stream` | the threads before it, one for each step that calls a service |
-//! | `landing` | the third: rejects, rows and checkpoint |
+//! | `landing`, `row_keys` | the third: rejects, rows and checkpoint; the rows of rejected records |
 //! | `report` | the result of a run |
 //! | `plan` | plans a run without executing it |
 
+mod alone;
+pub mod auto;
 mod begin;
 mod build;
 mod counts;
@@ -40,17 +46,22 @@ mod csv_rows;
 mod described;
 mod drive;
 mod fetched;
+mod fitting;
 mod in_place;
+mod in_work;
 mod landing;
 mod last;
 pub mod letters;
 mod lifecycle;
 mod paged;
+mod patience;
+mod payload;
 mod plan;
 mod plausible;
 pub mod rejects;
 mod replay;
 mod report;
+mod row_keys;
 mod service;
 mod since;
 pub mod source;
@@ -62,15 +73,16 @@ mod table;
 mod trail;
 mod transform;
 
-pub(crate) use build::grids;
+pub use alone::{PoisonRecord, TRY_VERB, try_records};
 pub use build::{PipelineParts, build, look};
+pub(crate) use build::{grids, step_label};
 pub use counts::RecordCounts;
 pub use csv_rows::{csv_delimiter, csv_encoding, csv_fields, csv_header};
 pub use described::Described;
 pub use drive::{RunOptions, RunWatch, run};
 pub use last::{HaltedBy, LastRun, last_runs};
 pub use lifecycle::{Last, RunEntry, RunStatus, Unfinished};
-pub use plan::{PagePlan, Plan, ServiceLoad, plan};
+pub use plan::{PagePlan, Plan, RetryPlan, ServiceLoad, plan};
 pub use replay::ManifestReplay;
 pub use report::{Began, End, RunError, RunReport, operation};
 pub use state::{RunCheckpoint, StateDir, StateError};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tidegate_core::bucket::BucketAddress;
 use tidegate_core::lane::LaneConfig;
 use tidegate_geo::format::Format;
 use tidegate_geo::format::csv::CsvReader;
@@ -13,7 +14,7 @@ use super::build::{PipelineParts, build};
 use super::fetched::is_remote;
 use super::report::RunError;
 use crate::lane::LaneKey;
-use crate::manifest::{InputFormat, Manifest, Policy, SourceSpec};
+use crate::manifest::{InputFormat, Manifest, Policy, ServiceSpec, SourceSpec};
 use crate::sink::SinkError;
 use crate::step::{self, Aside};
 use crate::store::StoreSettings;
@@ -93,6 +94,9 @@ pub struct ServiceLoad {
     pub profile: Option<String>,
     /// The number of steps that call it, each once per record.
     pub steps: u64,
+    /// The services that it is a fallback of. Calls to it as a fallback are not predicted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback_of: Vec<String>,
     /// The requests of the source to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<PagePlan>,
@@ -107,9 +111,43 @@ pub struct ServiceLoad {
     pub own_url: bool,
     /// The price of a thousand calls, if the manifest has one.
     pub price_per_thousand: Option<f64>,
+    /// The retry policy of its calls, and where it is set.
+    pub retry: RetryPlan,
     /// The lane that all calls share.
     #[serde(skip)]
     pub lane: LaneConfig,
+    /// The policy of its calls.
+    #[serde(skip)]
+    pub policy: Policy,
+}
+
+/// The retry policy that applies to a service.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RetryPlan {
+    /// The section that sets it: `services.<name>.retry_policy` or `pipeline.retry_policy`.
+    pub set_by: String,
+    /// The maximum number of attempts for one record.
+    pub max_attempts: u32,
+    /// The deadline of one record, in seconds.
+    pub deadline_seconds: f64,
+    /// The share of the records read that may fail at its steps; all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_reject_rate: Option<f64>,
+}
+
+impl RetryPlan {
+    fn of(policy: &Policy, service: Option<(&str, &ServiceSpec)>) -> RetryPlan {
+        let own = service.filter(|(_, form)| form.retry_policy.is_some());
+        RetryPlan {
+            set_by: own.map_or_else(
+                || "pipeline.retry_policy".to_owned(),
+                |(name, _)| format!("services.{name}.retry_policy"),
+            ),
+            max_attempts: policy.call.attempts_max,
+            deadline_seconds: policy.call.deadline.as_secs_f64(),
+            max_reject_rate: service.and_then(|(_, form)| form.max_reject_rate),
+        }
+    }
 }
 
 /// The requests of a source.
@@ -143,6 +181,18 @@ impl ServiceLoad {
             "{}: {asked} calls/s were asked for, but the profile {profile} allows {allowed}; {then}",
             self.service
         ))
+    }
+
+    /// Whether it is called only instead of another service.
+    #[must_use]
+    pub fn is_fallback(&self) -> bool {
+        self.steps == 0 && self.source.is_none() && !self.fallback_of.is_empty()
+    }
+
+    /// The number of attempts for one record, if every one fails as often as the policy allows.
+    fn attempts_max(&self) -> u64 {
+        let call = &self.policy.call;
+        u64::from(call.attempts_max) + u64::from(call.throttles_free) + u64::from(call.outages_free)
     }
 
     /// The number of calls of source and steps for this many records.
@@ -197,14 +247,10 @@ fn first_requests(parts: &mut PipelineParts) -> Vec<String> {
     requests
 }
 
-fn asked(
-    manifest: &Manifest,
-    policy: &Policy,
-    (records, source): (Option<u64>, PagePlan),
-) -> Vec<ServiceLoad> {
+fn asked(manifest: &Manifest, (records, source): (Option<u64>, PagePlan)) -> Vec<ServiceLoad> {
     let pipeline = &manifest.pipeline;
     let mut all: Vec<(LaneKey, ServiceLoad)> = Vec::new();
-    for one in traffic::uses(manifest, policy) {
+    for one in traffic::uses(manifest) {
         let known = all.iter().position(|(key, _)| *key == one.key);
         let service = pipeline.services.get(&one.service);
         let at = known.unwrap_or_else(|| {
@@ -215,13 +261,16 @@ fn asked(
                     service: one.service.clone(),
                     profile: service.and_then(|service| service.profile.clone()),
                     steps: 0,
+                    fallback_of: Vec::new(),
                     source: None,
                     questions: None,
                     allowed: allowed.map(|p| (p.rate_per_second(), p.burst())),
                     rate_asked: None,
                     own_url: service.is_some_and(|service| service.url.is_some()),
                     price_per_thousand: service.and_then(|service| service.price_per_thousand),
+                    retry: RetryPlan::of(&one.policy, service.map(|service| (one.service.as_str(), service))),
                     lane: one.lane,
+                    policy: one.policy,
                 },
             ));
             all.len() - 1
@@ -239,25 +288,31 @@ fn asked(
         };
         asked.price_per_thousand =
             asked.price_per_thousand.or(service.and_then(|service| service.price_per_thousand));
-        if one.source {
+        if let Some(of) = one.fallback_of {
+            asked.fallback_of.push(of);
+        } else if one.source {
             asked.source = Some(source);
         } else {
             asked.steps += 1;
         }
     }
-    let bucket = pipeline.source.as_ref().and_then(|from| from.file.as_deref()?.strip_prefix("s3://"));
+    let policy = Policy::from(manifest);
+    let bucket = pipeline.source.as_ref().and_then(|from| BucketAddress::parse(from.file.as_deref()?));
     let mut all: Vec<ServiceLoad> = all.into_iter().map(|(_, asked)| asked).collect();
-    all.extend(bucket.map(|rest| ServiceLoad {
-        service: format!("s3://{}", rest.split('/').next().unwrap_or_default()),
-        profile: Some("s3".into()),
+    all.extend(bucket.map(|at| ServiceLoad {
+        service: at.to_string(),
+        profile: Some(at.cloud.profile().into()),
         steps: 0,
+        fallback_of: Vec::new(),
         source: Some(source),
         questions: None,
         allowed: None,
         rate_asked: None,
         own_url: true,
         price_per_thousand: None,
+        retry: RetryPlan::of(&policy, None),
         lane: StoreSettings::default().lane,
+        policy,
     }));
     for asked in &mut all {
         let known = asked.source.is_none_or(|source| source.requests.is_some());
@@ -292,16 +347,18 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
     let fields = |schema: &tidegate_geo::Schema| {
         schema.fields().iter().map(|field| (field.name.clone(), field.kind.to_string())).collect::<Vec<_>>()
     };
-    let policy = Policy::from(manifest);
     let pipeline = &manifest.pipeline;
     let batch_size = u64::from(pipeline.source.as_ref().map_or(1, |source| source.batch_size));
     // A page is a batch.
     let batch_size = left.map_or(batch_size, |left| left.page).max(1);
-    let attempts = u64::from(policy.call.attempts_max)
-        + u64::from(policy.call.throttles_free)
-        + u64::from(policy.call.outages_free);
-    let asked = asked(manifest, &policy, (records, pages));
-    let calls = asked.iter().try_fold(0, |all: u64, asked| Some(all.saturating_add(asked.questions?)));
+    let asked = asked(manifest, (records, pages));
+    let sum = |of: &dyn Fn(&ServiceLoad) -> Option<u64>| {
+        asked.iter().try_fold(0, |all: u64, one| Some(all.saturating_add(of(one)?))).filter(|all| *all > 0)
+    };
+    let calls = sum(&|one| one.questions);
+    let calls_max = sum(&|one| Some(one.questions?.saturating_mul(one.attempts_max())));
+    let deadlines = asked.iter().map(|one| one.retry.deadline_seconds);
+    let record_seconds_max = deadlines.reduce(f64::max).unwrap_or(pipeline.retry_policy.deadline_seconds);
     let mode = serde_json::to_value(parts.sink.mode)
         .ok()
         .and_then(|mode| mode.as_str().map(str::to_owned))
@@ -333,11 +390,11 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
         key: parts.sink.key.clone(),
         resumable: parts.sink.keeps_checkpoints(),
         batches: records.map(|records| records.div_ceil(batch_size)),
-        calls: calls.filter(|calls| *calls > 0),
-        calls_max: calls.filter(|calls| *calls > 0).map(|calls| calls.saturating_mul(attempts)),
+        calls,
+        calls_max,
         warnings: asked.iter().filter_map(ServiceLoad::capped).collect(),
         asked,
-        record_seconds_max: pipeline.retry_policy.deadline_seconds,
+        record_seconds_max,
         patience_seconds: pipeline
             .source
             .as_ref()

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::counts::RecordCounts;
+use crate::durable;
 use crate::step::Reject;
 
 /// Why nothing of a batch may be committed.
@@ -43,6 +44,15 @@ pub trait Rejects: Send {
     /// # Errors
     /// When nothing of the batch may be committed.
     fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
+
+    /// Which of these records were repaired before, and their repaired form put into the sink by a
+    /// replay.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn repaired(&mut self, rejects: &[Reject]) -> Result<Vec<bool>, BatchRefused> {
+        Ok(vec![false; rejects.len()])
+    }
 
     /// Sets the run that the rejects belong to; a resumed run has the id that it began with.
     fn of_run(&mut self, _run: &str) {}
@@ -142,7 +152,7 @@ impl Rejects for NdjsonRejects {
         let failed = |e: std::io::Error| BatchRefused::Failed(self.fail(&e));
         let mut file = match known {
             Some(file) => file,
-            None => OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?,
+            None => durable::append(&self.path).map_err(failed)?,
         };
         file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
         self.file = Some(file);
@@ -153,7 +163,7 @@ impl Rejects for NdjsonRejects {
     fn begin(&mut self) -> Result<(), String> {
         if self.len > 0 {
             let before = self.path.with_extension("previous.ndjson");
-            std::fs::rename(&self.path, before).map_err(|e| self.fail(&e))?;
+            durable::rename(&self.path, &before).map_err(|e| self.fail(&e))?;
         }
         self.file = None;
         self.len = 0;

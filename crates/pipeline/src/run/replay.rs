@@ -7,7 +7,6 @@
 //! appended.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +15,25 @@ use serde::Deserialize;
 use tidegate_core::letter::{LetterId, LetterState};
 use tidegate_core::refusal;
 use tidegate_core::{Code, Rng};
-use tidegate_geo::format::Rejected;
-use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
-use tidegate_geo::{Batch, Problem};
+use tidegate_geo::Batch;
 
 use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
 use super::described::Described;
+use super::fitting;
 use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
+use super::payload::read;
 use super::state::StateDir;
 use crate::error::SetupError;
 use crate::gate::Gates;
-use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, replay_failure};
+use crate::letter::replay::{ReplayError, Rerun, replay_failure};
 use crate::letter::store::ReplayOutcome;
-use crate::letter::{Letter, PUT_STAGE, Payload, now_ms};
+use crate::letter::{Letter, Payload, now_ms, worker};
 use crate::manifest::{Manifest, Policy, WriteMode};
-use crate::sink::{RowCounts, RunTime, Sink, SinkError, Spec};
-use crate::step::{Aside, Flow, Reject, SeenKey, StepError};
+use crate::sink::{HeldShape, RowCounts, RunTime, Sink, SinkError, Spec};
+use crate::step::{Aside, Reject, SeenKey, StepError};
+use crate::telemetry::trace::{self, Tracer};
 use crate::traffic::Traffic;
 
 /// The scope under which a sink stores the marks of replayed letters.
@@ -56,12 +56,16 @@ pub struct ManifestReplay {
     rate_max: Option<f64>,
     /// The letters and batches written last, for verification.
     last: Vec<(Vec<LetterId>, Batch)>,
+    /// The parts with which remedies are checked.
+    checked: Option<(PipelineParts, HeldShape)>,
 }
 
 struct PreparedReplay {
     parts: PipelineParts,
     /// The file whose rows are changed by number.
     in_place: Option<FileRows>,
+    /// The geometry types that the sink holds.
+    held: HeldShape,
     _lock: StateDir,
 }
 
@@ -73,7 +77,18 @@ impl ManifestReplay {
     pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
         let kit = serde_json::from_value(spec)
             .map_err(|e| format!("cannot read the stored pipeline definition: {e}"))?;
-        Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new() })
+        Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new(), checked: None })
+    }
+
+    /// The parts of the pipeline, for letters instead of a source.
+    fn parts(&self, state: Option<PathBuf>) -> Result<PipelineParts, String> {
+        let kit = &self.kit;
+        let folders = Folders { manifest: &kit.folder, state, answers: Some(kit.state.clone()), run: 0 };
+        let traffic = Traffic::new(&kit.manifest, self.rate_max, None).keeping(&kit.state).going_on(true);
+        let context = RunContext { stop: Arc::default(), traffic };
+        let mut parts = build_from(&kit.manifest, folders, context, &Start::Replay(&kit.source))?;
+        parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
+        Ok(parts)
     }
 
     fn ready(&mut self) -> Result<&mut PreparedReplay, String> {
@@ -88,35 +103,27 @@ impl ManifestReplay {
                 {
                     return Err("its last run did not finish; run it with --resume first".into());
                 }
-                let folders = Folders {
-                    manifest: &kit.folder,
-                    state: Some(lock.dir().to_owned()),
-                    answers: Some(kit.state.clone()),
-                    run: 0,
-                };
-                let begin = Start::Replay(&kit.source);
-                let traffic = Traffic::new(&kit.manifest, self.rate_max, None).going_on(true);
-                let context = RunContext { stop: Arc::default(), traffic };
-                let mut parts = build_from(&kit.manifest, folders, context, &begin)?;
-                parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
+                let mut parts = self.parts(Some(lock.dir().to_owned()))?;
                 let in_place = in_place::file(&kit.manifest, &parts.sink)?;
-                parts.sink = beside(parts.sink);
-                match &in_place {
-                    Some(rows) => in_place::check(&rows.path)?,
-                    None => parts.sink.ready_for_replay().map_err(|e| e.to_string())?,
-                }
-                PreparedReplay { parts, in_place, _lock: lock }
+                let say = |e: SinkError| e.to_string();
+                parts.sink = beside(parts.sink, in_place.is_some());
+                parts.sink.ready_for_replay().map_err(say)?;
+                let held = parts.sink.held_shape().map_err(say)?;
+                parts.sink.set_shape(held.only);
+                PreparedReplay { parts, in_place, held, _lock: lock }
             }
         };
         Ok(self.ready.insert(ready))
     }
 }
 
-/// The sink of a run, opened to add records.
-fn beside(sink: Spec) -> Spec {
-    let mode = if sink.key.is_empty() { WriteMode::Append } else { WriteMode::Upsert };
+/// The sink of a run, opened to add records. Where the run appends, keys need not be unique, and a
+/// replay appends too: its marks keep it from doing so twice.
+fn beside(sink: Spec, by_number: bool) -> Spec {
+    let appends = sink.key.is_empty() || sink.mode == WriteMode::Append;
+    let mode = if appends { WriteMode::Append } else { WriteMode::Upsert };
     let pipeline = format!("{}#replay", sink.pipeline);
-    Spec { pipeline, mode, at: RunTime(now_ms()), resume: true, atomic: false, ..sink }
+    Spec { pipeline, mode, at: RunTime(now_ms()), resume: true, atomic: false, by_number, ..sink }
 }
 
 fn mark(letter: &Letter) -> SeenKey {
@@ -130,14 +137,10 @@ impl Rerun for ManifestReplay {
     }
 
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
-        let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
-        let PreparedReplay { parts, in_place, .. } = self.ready()?;
-        if let Some(rows) = in_place {
-            return Ok(rows_in_place(parts, rows, letters)?);
-        }
-        let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
+        let PreparedReplay { parts, in_place, held, .. } = self.ready()?;
         let say = |e: SinkError| e.to_string();
+        let mut sink = parts.sink.open_for_replay().map_err(say)?;
         let known: HashSet<[u8; 16]> = sink
             .saved()
             .map_err(say)?
@@ -151,24 +154,62 @@ impl Rerun for ManifestReplay {
                 known.contains(&mark(letter).hash).then(|| ReplayOutcome::Resolved { note: note.clone() })
             })
             .collect();
+        let mut last = Vec::new();
         for (stage, of) in stages(letters, &ended) {
+            if let Some(rows) = in_place
+                && !rows.check_stage(stage, &of, &mut ended)?
+            {
+                continue;
+            }
             let Some((batch, mut aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else {
                 continue;
             };
-            let put = land(sink.as_mut(), &batch, letters, (&of, &policy))?;
-            aside.stage = "sink".into();
-            let good = aside.set_aside(batch, put.refused);
-            let dead: BTreeMap<u64, &Reject> =
-                aside.rejected.iter().chain(&aside.failed).map(|reject| (reject.record, reject)).collect();
-            for at in &of {
-                let (Some(letter), reject) = (letters.get(*at), dead.get(&(*at as u64))) else { continue };
-                let how = match reject {
+            let (mut batch, widen) = fitting::fit(batch, held, &parts.sink, &mut aside);
+            if widen {
+                drop(sink);
+                parts.sink.hold_any_shape().map_err(say)?;
+                *held = HeldShape::default();
+                sink = parts.sink.open_for_replay().map_err(say)?;
+            }
+            // Each letter by the number of its record in the batch.
+            let mut numbers: BTreeMap<u64, usize> = of.iter().map(|at| (*at as u64, *at)).collect();
+            if let Some(rows) = in_place {
+                let before = parts.stage(stage)?.1.schema.clone();
+                batch = rows.numbered(&batch, letters, &before, &mut ended)?;
+                numbers = of
+                    .iter()
+                    .filter_map(|at| Some((in_place::row(letters.get(*at)?), *at)))
+                    .map(|(number, at)| Ok((number?, at)))
+                    .collect::<Result<_, String>>()?;
+            }
+            for reject in aside.rejected.iter().chain(&aside.failed) {
+                let at = reject.record as usize;
+                if let Some(letter) = letters.get(at) {
+                    set(&mut ended, at, ReplayOutcome::Dead(Box::new(died(letter, reject))));
+                }
+            }
+            numbers.retain(|_, at| ended.get(*at).is_some_and(Option::is_none));
+            let marks = |put: &RowCounts| {
+                let refused: HashSet<u64> = put.refused.iter().map(|(row, _)| batch.record(*row)).collect();
+                let landed = numbers.iter().filter(|(number, _)| !refused.contains(number));
+                landed.filter_map(|(_, at)| letters.get(*at)).map(mark).collect()
+            };
+            let put = land(sink.as_mut(), &batch, marks, &policy)?;
+            let mut refused = Aside { stage: "sink".into(), ..Aside::default() };
+            let good = refused.set_aside(batch, put.refused);
+            for (number, at) in &numbers {
+                let Some(letter) = letters.get(*at) else { continue };
+                let how = match refused.rejected.iter().find(|reject| reject.record == *number) {
                     Some(reject) => ReplayOutcome::Dead(Box::new(died(letter, reject))),
+                    None if in_place.is_some() => ReplayOutcome::Resolved {
+                        note: format!("row {} of {}", number + 1, parts.sink.describe()),
+                    },
                     None => ReplayOutcome::Resolved { note: note.clone() },
                 };
                 set(&mut ended, *at, how);
             }
-            last.push((of.iter().filter_map(|at| letters.get(*at)).map(|letter| letter.id).collect(), good));
+            let of = numbers.values();
+            last.push((of.filter_map(|at| letters.get(*at)).map(|letter| letter.id).collect(), good));
         }
         sink.finish().map_err(say)?;
         crash::point("replayed", 0);
@@ -176,16 +217,26 @@ impl Rerun for ManifestReplay {
         Ok(all_ended(ended))
     }
 
+    fn refusal(&mut self, letter: &Letter, payload: &[u8]) -> Result<Option<String>, ReplayError> {
+        let (mut parts, held) = match self.checked.take() {
+            Some(known) => known,
+            None => {
+                let parts = self.parts(None)?;
+                let held = parts.sink.held_shape().map_err(|e| e.to_string())?;
+                (parts, held)
+            }
+        };
+        let why = fitting::refusal(&mut parts, &held, letter, payload);
+        self.checked = Some((parts, held));
+        Ok(why?)
+    }
+
     fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, ReplayError> {
         let last = std::mem::take(&mut self.last);
         let PreparedReplay { parts, in_place, .. } = self.ready()?;
-        if let Some(FileRows { path, .. }) = in_place {
-            let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
-            return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
-        }
         let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let mut missing: HashSet<LetterId> = HashSet::new();
-        if parts.sink.mode == WriteMode::Upsert {
+        if parts.sink.mode == WriteMode::Upsert || in_place.is_some() {
             // Rows that are unchanged are in the sink.
             for (ids, batch) in &last {
                 let put = sink.put(batch).map_err(|e| e.to_string())?;
@@ -202,50 +253,6 @@ impl Rerun for ManifestReplay {
         sink.finish().map_err(|e| e.to_string())?;
         Ok(letters.iter().map(|letter| !missing.contains(&letter.id)).collect())
     }
-}
-
-/// Replays letters into the rows that they have in the file.
-fn rows_in_place(
-    parts: &mut PipelineParts,
-    FileRows { path, stages: kept }: &FileRows,
-    letters: &[Letter],
-) -> Result<Vec<ReplayOutcome>, String> {
-    let mut ended: Vec<Option<ReplayOutcome>> = vec![None; letters.len()];
-    let mut updates = Vec::new();
-    for (stage, of) in stages(letters, &ended) {
-        if stage == PUT_STAGE {
-            let note = format!("it has no row in {}", path.display());
-            for at in of {
-                set(&mut ended, at, ReplayOutcome::Back { not_before_ms: None, note: note.clone() });
-            }
-            continue;
-        }
-        if !kept.iter().any(|label| label == stage) {
-            return Err(format!("records of the stage {stage:?} have no row in {}", path.display()));
-        }
-        let Some((batch, aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else { continue };
-        for reject in aside.rejected.iter().chain(&aside.failed) {
-            let at = reject.record as usize;
-            if let Some(letter) = letters.get(at) {
-                set(&mut ended, at, ReplayOutcome::Dead(Box::new(died(letter, reject))));
-            }
-        }
-        for row in 0..batch.len() {
-            let at = batch.record(row) as usize;
-            let (Some(letter), Some(None)) = (letters.get(at), ended.get(at)) else { continue };
-            let number = in_place::row(letter)?;
-            updates.push(in_place::update(&batch, row, number));
-            set(
-                &mut ended,
-                at,
-                ReplayOutcome::Resolved { note: format!("row {number} of {}", path.display()) },
-            );
-        }
-    }
-    crash::point("replay_put", 0);
-    merge(path, &updates).map_err(|e| e.to_string())?;
-    crash::point("replayed", 0);
-    Ok(all_ended(ended))
 }
 
 /// Replays the letters of one stage; `None` if a service asks for a longer wait than allowed, which
@@ -291,7 +298,7 @@ fn all_ended(ended: Vec<Option<ReplayOutcome>>) -> Vec<ReplayOutcome> {
     ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect()
 }
 
-fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {
+pub(super) fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {
     if let Some(slot) = ended.get_mut(at) {
         *slot = Some(how);
     }
@@ -317,20 +324,11 @@ fn through(
     of: &[usize],
     aside: &mut Aside,
 ) -> Result<Batch, StepError> {
-    let (from, flow) = match stage {
-        "read" | PUT_STAGE => (0, &parts.start),
-        "gate" | "sink" => (parts.steps.len(), &parts.flow),
-        label => {
-            let found = parts.steps.iter().position(|step| step.label == label);
-            let unknown = || format!("the pipeline no longer has a stage {label:?}");
-            let at = found.ok_or_else(unknown)?;
-            (at, parts.steps.get(at).map(|step| &step.before).ok_or_else(unknown)?)
-        }
-    };
+    let (from, flow, after) = parts.stage(stage)?;
     let mut batch = Batch::new(flow.schema.clone());
     for at in of {
         if let Some(letter) = letters.get(*at) {
-            read(letter, *at as u64, flow, &mut batch, aside)?;
+            read(letter, *at as u64, (flow, after), &mut batch, aside)?;
         }
     }
     for step in parts.steps.iter_mut().skip(from) {
@@ -340,82 +338,18 @@ fn through(
     parts.gates.judge(batch, aside).map_err(|halt| StepError::Broken(halt.to_string()))
 }
 
-/// The payload of a letter as a row, or as rejected again.
-fn read(
-    letter: &Letter,
-    record: u64,
-    Flow { schema, crs, .. }: &Flow,
-    batch: &mut Batch,
-    aside: &mut Aside,
-) -> Result<(), StepError> {
-    let text = letter.payload.current();
-    let mut refuse = |problems: Vec<Problem>| {
-        aside.rejected.push(Reject {
-            record,
-            stage: letter.stage.clone(),
-            problems,
-            raw: text.to_vec(),
-            feature: String::from_utf8_lossy(text).into_owned(),
-            call: None,
-        });
-    };
-    // The first record with the key is in the sink; only an edit can decide which is right.
-    let repeats = letter.stage == "gate" && letter.failure.code == Code::CONSTRAINT_VIOLATION;
-    if repeats && letter.remedies.is_empty() {
-        refuse(vec![Problem::new(letter.failure.code, letter.failure.message.clone())]);
-        return Ok(());
-    }
-    let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = GeoJsonReader::new(Cursor::new(text), schema.clone(), options);
-    let mut rejected: Vec<Rejected> = Vec::new();
-    let found = reader.next_batch(&mut rejected);
-    let named = match reader.named_crs() {
-        Ok(named) => named,
-        Err(problem) => {
-            refuse(vec![problem]);
-            return Ok(());
-        }
-    };
-    if let (Some(named), Some(crs)) = (&named, crs)
-        && named != crs
-        && !(named.is_wgs84() && crs.is_wgs84())
-    {
-        let what = format!("the payload says that it is in {named}, and this stage takes {crs}; edit it");
-        refuse(vec![Problem::new(Code::CRS_MISMATCH, what)]);
-        return Ok(());
-    }
-    match found {
-        Ok(Some(found)) if found.len() == 1 => {
-            batch.go_to_record(record);
-            let values = (0..schema.fields().len()).map(|field| found.value(0, field));
-            batch.push(found.geometry(0), values).map_err(|problem| problem.message)?;
-            batch.set_origin(found.origin(0).0, text);
-        }
-        Ok(_) if !rejected.is_empty() => {
-            refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
-        }
-        Ok(_) => {
-            let what = "the payload is not a GeoJSON feature; a person must edit it into one (dlq edit)";
-            refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
-        }
-        Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),
-    }
-    Ok(())
-}
-
-/// Writes rows and marks in one transaction, with retries while the sink is locked.
+/// Writes rows and the marks of their letters in one transaction, with retries while the sink is locked.
 fn land(
     sink: &mut dyn Sink,
     batch: &Batch,
-    letters: &[Letter],
-    (of, policy): (&[usize], &Policy),
+    marks: impl Fn(&RowCounts) -> Vec<SeenKey>,
+    policy: &Policy,
 ) -> Result<RowCounts, String> {
-    let marks: Vec<SeenKey> = of.iter().filter_map(|at| letters.get(*at)).map(mark).collect();
     let (mut attempt, mut waited, mut rng) = (0, Duration::ZERO, Rng::new(0));
     loop {
         let landed = sink.put(batch).and_then(|put| {
             crash::point("replay_put", 0);
-            sink.commit("{}", &marks).map(|()| put)
+            sink.commit("{}", &marks(&put)).map(|()| put)
         });
         attempt += 1;
         match landed {
@@ -443,8 +377,16 @@ fn died(letter: &Letter, reject: &Reject) -> Letter {
     let code = first.map_or(Code::UNKNOWN, |problem| problem.code);
     let mut child = replay_failure(letter, code, message, now_ms());
     child.stage.clone_from(&reject.stage);
+    child.failure.worker = worker();
+    child.failure.trace_id = trace::tracer().map_or_else(String::new, Tracer::trace_id);
+    (child.failure.service, child.failure.service_name, child.failure.http) = Default::default();
+    child.failure.driver = "run".into();
     if let Some(call) = &reject.call {
         child.failure.attempts.clone_from(&call.attempts);
+        child.failure.service.clone_from(&call.service);
+        child.failure.service_name.clone_from(&call.name);
+        child.failure.driver.clone_from(&call.driver);
+        child.failure.http = Some(call.http());
         if let Some(not_before_ms) = call.not_before_ms {
             child.not_before_ms = Some(not_before_ms);
             child.state = LetterState::Scheduled;

@@ -15,6 +15,7 @@ use crate::error::SetupError;
 use crate::gate::{GateTally, Halt};
 use crate::sink::SinkError;
 use crate::step::StepError;
+use crate::traffic::ServiceCalls;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,14 @@ pub struct Began {
     pub resumed: bool,
     /// Why it is continued, or why a new one was started.
     pub why: String,
+}
+
+impl Began {
+    /// When the run began, in milliseconds since 1970: the first part of its id.
+    #[must_use]
+    pub fn began_ms(&self) -> Option<i64> {
+        i64::from_str_radix(self.run.split('-').next()?, 16).ok()
+    }
 }
 
 impl std::fmt::Display for Began {
@@ -81,6 +90,8 @@ pub struct RunReport {
     pub source: Option<Told>,
     /// The number of calls to services.
     pub calls: u64,
+    /// The calls to each service.
+    pub services: Vec<ServiceCalls>,
     /// The coordinate operations applied to the records.
     pub operations: Vec<Operation>,
     /// The number of batches committed by this attempt.
@@ -249,6 +260,7 @@ impl RunReport {
             "source": self.source,
             "scope": self.scope.as_ref().map(ToString::to_string),
             "calls": self.calls,
+            "services": self.services,
             "operations": self.operations.iter().map(operation).collect::<Vec<_>>(),
             "batches": self.batches,
             "elapsed_seconds": self.elapsed.as_secs_f64(),

@@ -37,7 +37,7 @@ pub(super) fn wire(
     from: &manifest::SourceSpec,
     caller: Caller,
 ) -> Result<WireConfig, String> {
-    let policy = Policy::from(manifest);
+    let policy = Policy::of_service(manifest, form);
     let mut client = ClientConfig {
         allow: Allow::meant(&url, form.allow_private, &form.allow_hosts),
         ..ClientConfig::default()

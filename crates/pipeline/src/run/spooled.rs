@@ -137,7 +137,7 @@ struct Spool {
 impl Spool {
     fn open(dir: &Path, job: &str, resume: bool) -> Result<Spool, StepError> {
         let failed = |path: &Path, e: &io::Error| super::paged::stuck(disk(path, e));
-        fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
+        durable::make_dir(dir).map_err(|e| failed(dir, &e))?;
         let kept =
             || -> Option<SpoolContents> { serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok() };
         // If features were lost since, do not continue after the gap.
@@ -227,7 +227,7 @@ impl Spool {
     /// Replaces the progress file after the features are on disk.
     fn keep(&self) -> Result<(), SourceError> {
         let path = self.dir.join(NOTE);
-        let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(&self.note)?);
+        let write = || durable::replace(&path, &serde_json::to_vec(&self.note)?);
         write().map_err(|e| disk(&path, &e))
     }
 
@@ -266,7 +266,6 @@ impl Spool {
         self.note.bytes += tail.len() as u64;
         self.note.whole = Some(told.clone());
         self.keep()?;
-        durable::sync_dir(&self.dir).map_err(|e| disk(&self.dir, &e))?;
         crash::point("kept", 0);
         Ok(())
     }

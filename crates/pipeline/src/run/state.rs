@@ -114,8 +114,8 @@ impl StateDir {
     pub fn open(state: &Path, pipeline: &str) -> Result<StateDir, StateError> {
         let dir = StateDir::dir_of(state, pipeline);
         let fail = |e: &std::io::Error| format!("cannot use the state directory {}: {e}", dir.display());
-        make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
-        let lock = File::create(dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
+        durable::make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
+        let lock = durable::private(&dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
             Ok(()) => Ok(StateDir { dir, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
@@ -152,20 +152,4 @@ impl StateDir {
         durable::replace(&path, format!("{value:#}\n").as_bytes())
             .map_err(|e| format!("{}: {e}", path.display()))
     }
-}
-
-/// Creates a directory and its parents durably.
-fn make_dir(dir: &Path) -> std::io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
-    if let Some(above) = above {
-        make_dir(above)?;
-    }
-    match fs::create_dir(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    durable::sync_dir(above.unwrap_or(Path::new(".")))
 }

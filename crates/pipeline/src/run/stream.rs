@@ -22,6 +22,7 @@ use std::thread::Scope;
 use tidegate_geo::Batch;
 
 use super::build::Named;
+use super::crash;
 use super::source::{self, Page};
 use super::transform::{PageRead, TransformEnd, ended};
 use crate::step::{Aside, BegunBatch, Reject, SeenKey, StepError};
@@ -101,7 +102,7 @@ fn pass(from: &Upstream, to: &Sender<Passed>, steps: &mut [Named], is_over: &Ato
 }
 
 impl InTransit {
-    fn new(page: Page) -> InTransit {
+    pub(super) fn new(page: Page) -> InTransit {
         let span = trace::tracer().map(Tracer::batch);
         let read = (page.batch.len() + page.rejected.len()) as u64;
         let mut aside = Aside { stage: "read".into(), ..Aside::default() };
@@ -144,6 +145,7 @@ impl InTransit {
                 return Ok(InTransit { records: BatchRecords::Begun(begun.map_err(label)?), aside, ..self });
             }
             batch = named.step.apply(batch, &mut aside).map_err(label)?;
+            crash::record(&batch);
         }
         Ok(InTransit { records: BatchRecords::Here(batch), aside, ..self })
     }

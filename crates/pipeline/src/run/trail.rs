@@ -73,6 +73,7 @@ impl Trail {
         let mut book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)
             .map_err(|e| e.to_string())?;
         let path = |path: &Path| shell(&path.display().to_string()).into_owned();
+        book.writer = book.writer.registered(root, &format!("{log}/{AUDIT_FILE}"));
         book.writer.check = format!("tidegate audit verify --state {}", path(root));
         if form.copy.is_some() {
             book.writer.check += &format!(" --copies {}", path(&copies));

@@ -176,10 +176,16 @@ fn judge_all(
 }
 
 /// Takes one batch through the gates.
-fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<BatchWork, TransformEnd> {
+pub(super) fn judge(
+    transit: InTransit,
+    gates: &mut Gates,
+    is_over: &AtomicBool,
+) -> Result<BatchWork, TransformEnd> {
     let InTransit { records, mut aside, read, unreadable, span, position } = transit;
     let batch = records.collect(&mut aside, is_over)?;
     gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(TransformEnd::Halted)?;
+    gates.step_rejects(read, &aside.rejected).map_err(TransformEnd::Halted)?;
+    gates.called(&aside, read).map_err(TransformEnd::Halted)?;
     let batch = gates.judge(batch, &mut aside).map_err(TransformEnd::Halted)?;
     // A record that was set aside later does not count as no match, and a record without a match at
     // two steps counts once.

@@ -42,8 +42,13 @@ pub(super) struct FormatLimits {
 impl FormatLimits {
     pub(super) fn new(schema: &Schema, format: Format) -> FormatLimits {
         let text = matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
-        // A CSV file has no geometry type.
-        FormatLimits { only: schema.shape.filter(|_| format == Format::FlatGeobuf), text }
+        let only = match format {
+            Format::FlatGeobuf => schema.shape,
+            // The columns of a CSV file of points hold nothing else.
+            Format::Csv => schema.shape.filter(|shape| *shape == Shape::Point),
+            _ => None,
+        };
+        FormatLimits { only, text }
     }
 
     pub(super) fn refuse(&self, batch: &Batch, row: usize) -> Option<Problem> {

@@ -30,6 +30,8 @@ struct GeoPackage {
     path: PathBuf,
     target: Option<PathBuf>,
     keep_tables: bool,
+    /// Whether a row is found by the number of its record.
+    by_number: bool,
     /// Whether to remove what an earlier run left, with the first commit.
     forget: bool,
     open: bool,
@@ -131,6 +133,7 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         store: Some(store),
         pipeline: spec.pipeline.clone(),
         keep_tables: !staged && spec.mode == WriteMode::Append,
+        by_number: spec.by_number,
         before: file_identity(target),
         target: staged.then(|| target.to_owned()),
         path,
@@ -277,10 +280,12 @@ impl Sink for GeoPackage {
     }
 
     fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
+        let by_number = self.by_number;
         let store = self.begin()?;
         let mut put = RowCounts::default();
         for row in 0..batch.len() {
-            match store.write(batch, row) {
+            let written = if by_number { store.replace(batch, row) } else { store.write(batch, row) };
+            match written {
                 Ok(Landed::Inserted) => put.inserted += 1,
                 Ok(Landed::Updated) => put.updated += 1,
                 Ok(Landed::Versioned) => {
@@ -332,6 +337,10 @@ impl Sink for GeoPackage {
             return Ok(());
         }
         self.begin()?.spare(keys).map_err(keys_error)
+    }
+
+    fn has(&mut self, keys: &[Vec<String>]) -> Result<Vec<bool>, SinkError> {
+        self.begin()?.has(keys).map_err(judge)
     }
 
     fn absent(&mut self) -> Result<AbsentRows, SinkError> {

@@ -10,7 +10,8 @@
 //! | `gpkg` | GeoPackage | a table in the same file |
 //! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
 //! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV, GML, ESRI JSON | none |
-//! | `rewrite` | adds records of a replay to such a file, by key | none |
+//! | `splice`, `rewrite` | put records of a replay into such a file: a text, or a binary one | none |
+//! | `held` | the geometry types that a sink holds | |
 //! | `probe` | finds records that a text format cannot hold | |
 //! | `upload` | uploads such a file to a bucket when it is complete | none |
 //!
@@ -19,24 +20,28 @@
 
 mod file;
 mod gpkg;
+mod held;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgis;
 mod probe;
 mod rewrite;
+mod splice;
 mod upload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use held::HeldShape;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_geo::format::Format;
 pub use tidegate_geo::format::gpkg::{AbsentRows, ManagedColumns};
+use tidegate_geo::format::{self, Format};
 use tidegate_geo::{Batch, Crs, Problem, Schema};
 
 use crate::error::SetupError;
 use crate::manifest::{self, DeletedRows, WriteMode};
+use crate::step::content_key::{CONTENT_KEY, CONTENT_KEY_FIELD};
 use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
 
@@ -218,6 +223,15 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// Which of these keys, each as the texts of its values, a current row of the sink has. A sink
+    /// that cannot tell has none.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn has(&mut self, keys: &[Vec<String>]) -> Result<Vec<bool>, SinkError> {
+        Ok(vec![false; keys.len()])
+    }
+
     /// With `mode: sync`: the number of rows whose keys this run has not seen, asked of the sink in
     /// the open transaction.
     ///
@@ -284,6 +298,8 @@ pub struct Spec {
     pub must_exist: bool,
     /// Whether everything becomes visible at once.
     pub atomic: bool,
+    /// Whether a row is found by the number of its record, in a replay without a key.
+    pub by_number: bool,
     /// The target.
     pub target: SinkTarget,
     /// The traffic whose lanes its calls share.
@@ -324,7 +340,10 @@ impl Spec {
         SinkFolders { manifest: folder, scratch }: SinkFolders<'_>,
         traffic: Traffic,
     ) -> Result<Spec, SetupError> {
-        for name in &form.key {
+        let own =
+            |name: &String| if name == CONTENT_KEY { CONTENT_KEY_FIELD.to_owned() } else { name.clone() };
+        let key: Vec<String> = form.key.iter().map(own).collect();
+        for name in &key {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
         }
         let Some(crs) = flow.crs.clone() else {
@@ -332,7 +351,7 @@ impl Spec {
         };
         let target = match (&form.file, &form.postgis) {
             (Some(name), _) => {
-                let afar = name.starts_with("s3://");
+                let afar = tidegate_core::bucket::BucketAddress::is_one(name);
                 let path = folder.join(name);
                 match Format::of_path(&path) {
                     Some(Format::GeoPackage) if !afar => {
@@ -373,7 +392,7 @@ impl Spec {
             (None, Some(table)) => SinkTarget::Table(table.clone()),
             (None, None) => return Err("`sink` has neither `file` nor `postgis`".into()),
         };
-        let (mode, key) = (form.mode(), form.key.clone());
+        let mode = form.mode();
         let managed = match form.deleted {
             _ if form.history => ManagedColumns::Validity,
             DeletedRows::Mark => ManagedColumns::DeletedAt,
@@ -397,6 +416,7 @@ impl Spec {
             resume: false,
             must_exist: false,
             atomic: false,
+            by_number: false,
             target,
             traffic,
         })
@@ -443,13 +463,16 @@ impl Spec {
     }
 
     /// Opens it to add records to what a run wrote. A file that is written as a whole takes them by
-    /// key.
+    /// key, or by number.
     ///
     /// # Errors
     /// The reason why it cannot be written.
     pub fn open_for_replay(&self) -> Result<Box<dyn Sink>, SinkError> {
         self.ready_for_replay()?;
         match &self.target {
+            SinkTarget::File(path, format) if format::is_spliceable(*format) => {
+                Ok(splice::open(self, path, *format))
+            }
             SinkTarget::File(path, format) => Ok(rewrite::open(self, path, *format)),
             _ => self.open(),
         }

@@ -1,43 +1,80 @@
-//! Adds records by key to a file that is written as a whole, for a replay.
+//! Adds records to a binary file that is written as a whole, FlatGeobuf or GeoParquet, for a replay.
 //!
 //! The file is read and rewritten beside itself, with the new records in the rows of their keys,
 //! and renamed over the old one. So a reader sees the old file or the new one, and the same records
-//! twice give the same file: a killed replay can be repeated.
-//!
-//! Reading must return what was written. GeoJSON is read with the schema of the pipeline, the types
-//! of CSV are parsed from its text, FlatGeobuf and GeoParquet store their types. GML and ESRI JSON
-//! do not store everything in a schema and are not rewritten.
+//! twice give the same file: a killed replay can be repeated. Both formats store their types, so
+//! that every other record is written as it was read. Text files are changed in their place
+//! (`splice`). GML and ESRI JSON do not return everything that was written and are not changed.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::Code;
-use tidegate_geo::format::geojson::{self, ReadOptions};
+use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::format::{self, Format, Options};
 use tidegate_geo::{Batch, Crs, Error, Kind, Problem, Schema, Value};
 
 use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
 use crate::step::SeenKey;
 
-type RowKey = Vec<u8>;
+/// What tells the rows of a file apart, in bytes.
+pub(super) type RowKey = Vec<u8>;
+
+/// How the row of a record is found.
+#[derive(Clone, Debug)]
+pub(super) enum RowsBy {
+    /// By the fields at these places.
+    Key(Vec<usize>),
+    /// By the number of the record: the file holds one row for each, in their order.
+    Number,
+}
+
+impl RowsBy {
+    pub(super) fn of(spec: &Spec) -> RowsBy {
+        if spec.by_number {
+            return RowsBy::Number;
+        }
+        RowsBy::Key(spec.key.iter().filter_map(|name| spec.schema.position(name)).collect())
+    }
+
+    /// The key of a row; `None` if a field of it is null.
+    pub(super) fn key(&self, batch: &Batch, row: usize) -> Option<RowKey> {
+        match self {
+            RowsBy::Number => Some(batch.record(row).to_le_bytes().to_vec()),
+            RowsBy::Key(key) => same_key(key.iter().map(|at| match batch.value(row, *at) {
+                Value::Null => None,
+                value => Some(format!("{value:?}").into_bytes()),
+            })),
+        }
+    }
+}
+
+/// The values of a key as one; `None` if one of them is null.
+pub(super) fn same_key(values: impl Iterator<Item = Option<Vec<u8>>>) -> Option<RowKey> {
+    let mut key = Vec::new();
+    for value in values {
+        let value = value?;
+        key.extend_from_slice(&(value.len() as u64).to_le_bytes());
+        key.extend_from_slice(&value);
+    }
+    Some(key)
+}
 
 struct Rewrite {
     path: PathBuf,
     format: Format,
     schema: Arc<Schema>,
     crs: Crs,
-    key: Vec<usize>,
+    by: RowsBy,
     /// The new records, as the format returns them, and the row of each key.
     came: Option<(Batch, HashMap<RowKey, usize>)>,
 }
 
-/// A file that takes records by key, unless [`cannot`] has a reason.
+/// A file that takes records by key or number, unless [`cannot`] has a reason.
 pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Box<dyn Sink> {
-    let key = spec.key.iter().filter_map(|name| spec.schema.position(name)).collect();
-    let (schema, crs) = (spec.schema.clone(), spec.crs.clone());
-    Box::new(Rewrite { path: path.to_owned(), format, schema, crs, key, came: None })
+    let (schema, crs, by) = (spec.schema.clone(), spec.crs.clone(), RowsBy::of(spec));
+    Box::new(Rewrite { path: path.to_owned(), format, schema, crs, by, came: None })
 }
 
 /// Why records cannot be added to this file, and what to do instead.
@@ -48,7 +85,12 @@ pub(super) fn cannot(spec: &Spec, path: &Path, format: Format) -> Option<String>
             "{file} is written as a whole, and its format cannot be read back without loss; fix the source and run again, or write to a .gpkg file"
         ));
     }
-    if spec.key.is_empty() {
+    if spec.by_number && format == Format::FlatGeobuf {
+        return Some(format!(
+            "{file} is in the order of places, not of the source, so the row of a replayed record cannot be found; write to a .gpkg or .csv file, or set a key (`sink: {{ file: …, mode: replace, key: [id] }}`), and run again"
+        ));
+    }
+    if spec.key.is_empty() && !spec.by_number {
         return Some(format!(
             "{file} is written as a whole, and without a key the row of a replayed record cannot be found; set one in the manifest (`sink: {{ file: …, mode: replace, key: [id] }}`) and run again, or fix the source and run again"
         ));
@@ -72,14 +114,6 @@ impl Rewrite {
             ))),
             None => Ok(()),
         };
-        if matches!(self.format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) {
-            let file = fs::File::open(path).map_err(|e| at(&e))?;
-            let mut reader = geojson::GeoJsonReader::new(file, self.schema.clone(), options);
-            while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
-                see(batch).map_err(|e| at(&e))?;
-            }
-            return whole(&rejected);
-        }
         let mut reader = format::open(path, &options).map_err(|e| at(&e))?;
         let names = |schema: &Schema| schema.fields().iter().map(|f| f.name.clone()).collect::<Vec<_>>();
         if names(&reader.layer().schema) != names(&self.schema) {
@@ -95,6 +129,7 @@ impl Rewrite {
     fn typed(&self, batch: &Batch) -> Result<Batch, Problem> {
         let mut out = Batch::new(self.schema.clone());
         for row in 0..batch.len() {
+            out.go_to_record(batch.record(row));
             let fields = self.schema.fields().iter().enumerate();
             let values = fields
                 .map(|(at, field)| {
@@ -115,17 +150,7 @@ impl Rewrite {
     }
 
     fn key(&self, batch: &Batch, row: usize) -> Option<RowKey> {
-        let mut key = Vec::new();
-        for at in &self.key {
-            let value = batch.value(row, *at);
-            if value == Value::Null {
-                return None;
-            }
-            let text = format!("{value:?}");
-            key.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            key.extend_from_slice(text.as_bytes());
-        }
-        Some(key)
+        self.by.key(batch, row)
     }
 
     /// Writes batches as a file of the sink's format.
@@ -147,7 +172,12 @@ impl Rewrite {
         let path = dir.path().join("came").with_extension(self.path.extension().unwrap_or_default());
         self.write(&path, |writer| writer.write(batch).map_err(|e| e.to_string()))?;
         let mut all = Batch::new(self.schema.clone());
-        self.each(&path, |rows| (0..rows.len()).try_for_each(|row| copy(&rows, row, &mut all)))?;
+        self.each(&path, |rows| {
+            (0..rows.len()).try_for_each(|row| {
+                all.go_to_record(batch.record(all.len()));
+                copy(&rows, row, &mut all)
+            })
+        })?;
         Ok(all)
     }
 
@@ -175,7 +205,15 @@ impl Rewrite {
             let mut out = Batch::new(self.schema.clone());
             let mut new: Vec<usize> = rows.values().copied().collect();
             new.sort_unstable();
-            for row in new.into_iter().filter(|row| there.get(*row) == Some(&false)) {
+            new.retain(|row| there.get(*row) == Some(&false));
+            if let (RowsBy::Number, Some(row)) = (&self.by, new.first()) {
+                return Err(format!(
+                    "{}: it has no row {}; run the pipeline again",
+                    self.path.display(),
+                    came.record(*row) + 1
+                ));
+            }
+            for row in new {
                 copy(came, row, &mut out).map_err(|e| e.to_string())?;
             }
             writer.write(&out).map_err(|e| e.to_string())
@@ -191,9 +229,6 @@ fn copy(from: &Batch, row: usize, to: &mut Batch) -> Result<(), Error> {
 /// Converts a value that was written from this type.
 fn typed(value: Value<'_>, kind: Kind) -> Option<Value<'_>> {
     Some(match (value, kind) {
-        (Value::Text(text), Kind::Int) => Value::Int(text.parse().ok()?),
-        (Value::Text(text), Kind::Real) => Value::Real(text.parse().ok()?),
-        (Value::Text(text), Kind::Bool) => Value::Bool(text.parse().ok()?),
         (Value::Text(text), Kind::Json) => Value::Json(text),
         (Value::Int(n), Kind::Real) => Value::Real(n as f64),
         (Value::Null, _)

@@ -16,6 +16,7 @@ use tidegate_geo::format::Format;
 use tokio::runtime::Runtime;
 
 use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing, file};
+use crate::durable;
 use crate::manifest::Bucket;
 use crate::step::SeenKey;
 use crate::store::ObjectStoreClient;
@@ -40,7 +41,7 @@ pub(super) fn open(
     let (store, key) = bucket.open(address, spec.traffic.patience(), &spec.traffic)?;
     let runtime = spec.traffic.runtime()?;
     if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        durable::make_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     Ok(Box::new(Upload { file: file::open(spec, path, format)?, path: path.to_owned(), store, key, runtime }))
 }

@@ -7,11 +7,11 @@
 
 use super::error::{SourceError, Trouble};
 use super::wire::Wire;
+use crate::durable;
 use crate::profile::Profile;
 use crate::store::ObjectStoreClient;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use tidegate_core::{Code, VerdictKind};
@@ -115,6 +115,19 @@ pub async fn piece(
     ))
 }
 
+/// Fetches what a request is made into, at once, into `path`.
+///
+/// # Errors
+/// When it cannot be had or written.
+pub async fn made(wire: &Wire, url: &Url, body: &str, path: &Path) -> Result<FilePosition, SourceError> {
+    let request = wire.post(url.clone(), body.to_owned());
+    let response = wire.ask(&request, &file_name(url)).await?;
+    let bytes = response.body.len() as u64;
+    write(path, 0, &response.body).map_err(|e| disk(path, &e))?;
+    let content_type = response.content_type().map(str::to_owned);
+    Ok(FilePosition { bytes, total: Some(bytes), mark: None, done: true, content_type })
+}
+
 /// Fetches an object of a store into `path`.
 ///
 /// # Errors
@@ -140,7 +153,8 @@ pub async fn object(
     };
     let mut object = store.get(key).await.map_err(trouble)?;
     let total = object.meta.size;
-    let mut file = File::create(path).map_err(|e| disk(path, &e))?;
+    let file = durable::private(path).and_then(|file| file.set_len(0).map(|()| file));
+    let mut file = file.map_err(|e| disk(path, &e))?;
     let mut bytes = 0;
     while let Some(piece) = object.next().await.map_err(trouble)? {
         file.write_all(&piece).map_err(|e| disk(path, &e))?;
@@ -224,7 +238,7 @@ fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) 
 }
 
 fn write(path: &Path, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    let mut file = durable::private(path)?;
     file.set_len(at)?;
     file.seek(SeekFrom::Start(at))?;
     file.write_all(bytes)?;

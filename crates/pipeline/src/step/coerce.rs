@@ -126,16 +126,7 @@ impl Step for Typed {
         }
         // All problems of a record together, as the record was before.
         refused.sort_by_key(|(row, _)| *row);
-        let mut keep = vec![true; batch.len()];
-        refused.iter().for_each(|(row, _)| {
-            if let Some(flag) = keep.get_mut(*row) {
-                *flag = false;
-            }
-        });
-        if refused.is_empty() {
-            return Ok(batch.with_columns(self.schema.clone(), picks));
-        }
-        drop(aside.set_aside(batch.clone(), refused));
+        let keep = aside.refuse(&batch, refused);
         Ok(batch.with_columns(self.schema.clone(), picks).filter(&keep))
     }
 }

@@ -8,30 +8,28 @@
 //! twice. Equal questions are asked once: those of a batch, those that are out, and those whose
 //! answer is in the cache.
 
-use std::borrow::Cow;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use tidegate_core::quote;
-use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
-use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
-use tidegate_geo::Problem;
+use tidegate_core::fallback::FallbackOn;
+use tidegate_core::refusal::RepeatedRefusal;
+use tidegate_core::{Rng, VerdictKind, Wall};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::warn;
 
 use super::StepError;
-use super::cached::CachedReply;
+use super::asker::{Asker, ServiceQuestion};
 use super::digest_map::DigestMap;
 use super::lane_watch::LaneWatches;
 use super::remote::RemoteKind;
-use super::window::{CallHistory, Replies, Settled};
-use crate::cache::{self, CacheKey, CachedAnswer};
+use super::window::{Replies, Settled};
+use crate::cache::{self, CachedAnswer};
 use crate::call::{self, CallOutcome, Later, RefusalCounter};
-use crate::http::{Answered, Exchange, Request};
+use crate::http::{Answered, Exchange};
 use crate::lane::LaneHandle;
-use crate::letter;
 use crate::lock::lock;
 use crate::secret::Redactor;
 use crate::telemetry::ServiceMetrics;
@@ -41,8 +39,6 @@ use crate::traffic::Caller;
 /// Calls waiting or out, for each that may be out: records that back off must not keep the lane
 /// idle.
 const PLACES_PER_CALL: u32 = 16;
-/// The largest body that the response cache takes.
-const CACHED_MAX: usize = 256 * 1024;
 
 /// How a service is asked.
 pub(super) struct ServiceLink<T> {
@@ -59,15 +55,24 @@ pub(super) struct ServiceLink<T> {
     pub(super) cache_max_age: Duration,
     /// The number of the run, under which failures are cached; 0 caches none.
     pub(super) run: u64,
+    /// Its name in the manifest.
+    pub(super) name: String,
     /// How the service is spoken to: the name of its profile.
     pub(super) driver: String,
     /// Its address, without a key.
     pub(super) base: String,
+    /// Its place among the services that the step asks: 0, or that of a fallback.
+    pub(super) provider: u8,
 }
 
 impl<T> ServiceLink<T> {
     /// The service refuses record after record: why the run stops.
-    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &CallOutcome<Answered<T>>) -> StepError {
+    pub(super) fn refused(
+        &self,
+        why: &RepeatedRefusal,
+        host: &str,
+        outcome: &CallOutcome<Answered<T>>,
+    ) -> StepError {
         let redactor = &self.exchange.redactor;
         let said = match &outcome.value {
             Some(Ok(answer)) => answer.response.excerpt(200, redactor),
@@ -92,9 +97,7 @@ impl<T> ServiceLink<T> {
 
 /// Takes questions, and sees to their replies. What is still out ends with it.
 pub(super) struct Dispatcher<K: RemoteKind> {
-    shared: Arc<DispatcherState<K>>,
-    cached: Option<cache::CacheReader>,
-    questions: mpsc::UnboundedSender<OpenQuestion<K>>,
+    asker: Asker<K>,
     driver: AbortHandle,
     /// The questions that are being asked.
     tasks: Tasks,
@@ -104,9 +107,11 @@ pub(super) struct Dispatcher<K: RemoteKind> {
 
 type Tasks = Arc<tokio::sync::Mutex<JoinSet<()>>>;
 
-struct DispatcherState<K: RemoteKind> {
-    kind: Arc<K>,
-    link: ServiceLink<K::Parsed>,
+pub(super) struct DispatcherState<K: RemoteKind> {
+    pub(super) kind: Arc<K>,
+    pub(super) link: ServiceLink<K::Parsed>,
+    /// The service that is asked instead, and when.
+    pub(super) next: Option<(Asker<K>, FallbackOn)>,
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
     out: Mutex<OpenReplies<K::Answer>>,
@@ -116,17 +121,17 @@ struct DispatcherState<K: RemoteKind> {
     /// The lane of the service, once it has been asked.
     lane: OnceLock<LaneHandle>,
     watches: Mutex<LaneWatches>,
+    /// Whether a record was passed on to the fallback; the first one is logged.
+    has_passed_on: AtomicBool,
 }
 
 type OpenReplies<A> = DigestMap<Vec<ReplySlot<A>>>;
-type ReplySlot<A> = (Arc<Replies<A>>, usize);
+pub(super) type ReplySlot<A> = (Arc<Replies<A>>, usize);
 
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
-struct OpenQuestion<K: RemoteKind> {
+pub(super) struct OpenQuestion<K: RemoteKind> {
     shared: Arc<DispatcherState<K>>,
-    key: CacheKey,
-    /// Boxed, because a question is moved often.
-    request: Box<Request>,
+    question: ServiceQuestion,
     batch: Option<BatchSpan>,
     ended: bool,
 }
@@ -134,101 +139,66 @@ struct OpenQuestion<K: RemoteKind> {
 impl<K: RemoteKind> Dispatcher<K> {
     /// What hides the secrets of this service.
     pub(super) fn redactor(&self) -> &Redactor {
-        &self.shared.link.exchange.redactor
+        &self.asker.shared.link.exchange.redactor
     }
 
     pub(super) fn new(
         kind: Arc<K>,
         link: ServiceLink<K::Parsed>,
         cached: Option<cache::CacheReader>,
+        next: Option<(Asker<K>, FallbackOn)>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
         let shared = Arc::new(DispatcherState {
             kind,
             link,
+            next,
             out: Mutex::default(),
             over: OnceLock::new(),
             lane: OnceLock::new(),
             watches: Mutex::default(),
+            has_passed_on: AtomicBool::new(false),
         });
         // As many as the window of records admits, so it needs no bound of its own.
         let (questions, incoming) = mpsc::unbounded_channel();
         let tasks = Tasks::default();
         let intake = Intake::new(incoming, shared.link.in_flight_max);
         let driver = runtime.spawn(drive(intake, tasks.clone())).abort_handle();
-        Dispatcher { shared, cached, questions, driver, tasks, runtime }
+        let cached = cached.map(|cached| Arc::new(Mutex::new(cached)));
+        Dispatcher { asker: Asker { shared, cached, questions }, driver, tasks, runtime }
     }
 
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
     pub(super) fn ask(
         &self,
-        questions: Vec<(CacheKey, Box<Request>)>,
+        questions: Vec<ServiceQuestion>,
         batch: Option<BatchSpan>,
     ) -> Result<Arc<Replies<K::Answer>>, StepError> {
         let replies = Arc::new(Replies::new(questions.len()));
-        let line = &self.shared.link.line;
-        for (at, (key, request)) in questions.into_iter().enumerate() {
-            // First those that are out, then the cache: a question leaves the one when it is in the
-            // other, and nobody else adds to them.
-            if let Some(waiters) = self.shared.out().get_mut(&key) {
-                waiters.push((replies.clone(), at));
-                line.calls.shared();
-                continue;
-            }
-            if let Some(reply) = self.known(&key)? {
-                line.calls.cached();
-                replies.put(at, Ok(reply));
-                continue;
-            }
-            self.shared.out().insert(key, vec![(replies.clone(), at)]);
-            let shared = self.shared.clone();
-            // A driver that has gone drops the question, and that is told.
-            let _ = self.questions.send(OpenQuestion { shared, key, request, batch, ended: false });
+        for (at, question) in questions.into_iter().enumerate() {
+            self.asker.ask(question, vec![(replies.clone(), at)], batch)?;
         }
         Ok(replies)
     }
 
+    /// Who asks, for the service that this one is the fallback of.
+    pub(super) fn asker(&self) -> Asker<K> {
+        self.asker.clone()
+    }
+
     /// Who enters calls in the audit that no committed batch holds.
     pub(super) fn caller(&self) -> &Caller {
-        &self.shared.link.caller
+        &self.asker.shared.link.caller
     }
 
     /// Counts a question that was equal to another of its batch.
     pub(super) fn repeated(&self) {
-        self.shared.link.line.calls.shared();
-    }
-
-    /// The reply that the response cache has: an answer that is young enough, or whatever this very
-    /// run got. An answer that can no longer be read is asked for again.
-    fn known(&self, key: &CacheKey) -> Result<Option<Settled<K::Answer>>, StepError> {
-        let Some(cached) = &self.cached else { return Ok(None) };
-        let link = &self.shared.link;
-        let Some(stored) = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))? else {
-            return Ok(None);
-        };
-        let age = link.exchange.lanes.clock().wall().millis().saturating_sub(stored.at_ms);
-        let is_young = u128::try_from(age).is_ok_and(|age| age <= link.cache_max_age.as_millis());
-        let is_ours = link.run != 0 && stored.job == link.run;
-        if !(is_ours || is_young && !stored.failed) {
-            return Ok(None);
-        }
-        Ok(CachedReply::from_bytes(&stored.answer).and_then(|reply| match reply {
-            CachedReply::Response { status, content_type, body } => {
-                let reply = self.shared.kind.read(status, &content_type, &body, None);
-                if reply.is_ok() {
-                    link.refusals.answered_before();
-                }
-                reply.is_ok().then(|| Settled::known(reply))
-            }
-            CachedReply::Failure { code, message, history } => {
-                Some(Settled { history, ..Settled::known(Err(Problem::new(code, message))) })
-            }
-        }))
+        self.asker.shared.link.line.calls.shared();
     }
 
     /// How the service is asked.
     pub(super) fn link(&self) -> &ServiceLink<K::Parsed> {
-        &self.shared.link
+        &self.asker.shared.link
     }
 }
 
@@ -237,8 +207,8 @@ impl<K: RemoteKind> Drop for Dispatcher<K> {
     /// cache before this ends. Nothing new is sent.
     fn drop(&mut self) {
         self.driver.abort();
-        if let Some(lane) = self.shared.lane.get().filter(|_| !self.shared.out().is_empty()) {
-            let _ = self.shared.over.set(StepError::Cancelled);
+        if let Some(lane) = self.asker.shared.lane.get().filter(|_| !self.asker.shared.out().is_empty()) {
+            let _ = self.asker.shared.over.set(StepError::Cancelled);
             lane.close();
             self.runtime.block_on(async {
                 while lane.snapshot().in_flight > 0 {
@@ -249,7 +219,7 @@ impl<K: RemoteKind> Drop for Dispatcher<K> {
                 self.tasks.lock().await.shutdown().await;
             });
         }
-        if let Some(cache) = &self.shared.link.cache {
+        if let Some(cache) = &self.asker.shared.link.cache {
             cache.close();
         }
     }
@@ -322,8 +292,16 @@ async fn work<K: RemoteKind>(
 }
 
 impl<K: RemoteKind> OpenQuestion<K> {
+    pub(super) fn new(
+        shared: Arc<DispatcherState<K>>,
+        question: ServiceQuestion,
+        batch: Option<BatchSpan>,
+    ) -> OpenQuestion<K> {
+        OpenQuestion { shared, question, batch, ended: false }
+    }
+
     fn lane(&self) -> LaneHandle {
-        let (shared, request) = (&self.shared, &*self.request);
+        let (shared, request) = (&self.shared, &*self.question.request);
         let exchange = &shared.link.exchange;
         // All questions of a service have one lane, and to look it up costs more than to compare.
         if let Some(lane) = shared.lane.get().filter(|lane| exchange.is_lane(lane, request)) {
@@ -339,18 +317,21 @@ impl<K: RemoteKind> OpenQuestion<K> {
     /// is durable.
     async fn call(self, lane: &LaneHandle, place: OwnedSemaphorePermit) -> Option<OwnedSemaphorePermit> {
         let link = &self.shared.link;
-        let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+        let seed = self.question.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let ask = |number| {
             let question = &self;
             async move {
                 let chance = Rng::fork(seed, u64::from(number));
-                let calling = link.exchange.call_in(lane, &question.request, chance);
+                let calling = link.exchange.call_in(lane, &question.question.request, chance);
                 let outcome = match question.batch {
                     None => calling.await,
                     // Boxed, because only a trace needs it and it would be copied with every call.
                     Some(batch) => Box::pin(batch.within(calling)).await,
                 };
                 link.line.calls.call(outcome.history());
+                if question.question.request.idempotency_key.is_none() {
+                    link.line.calls.unkeyed(outcome.history());
+                }
                 if let Some(act) = link.caller.act(&outcome)
                     && let Some((replies, at)) = question.first()
                 {
@@ -363,7 +344,8 @@ impl<K: RemoteKind> OpenQuestion<K> {
             self.end(Err(why));
             return Some(place);
         }
-        let mut outcome = match call::unwatched(lane, link.patience, ask).await {
+        let falls = |outcome: &CallOutcome<_>| self.question.has_next() && self.shared.falls(outcome, lane);
+        let mut outcome = match call::unwatched(lane, link.patience, ask, falls).await {
             Ok(outcome) => outcome,
             Err(later) => {
                 let why = link.later(later);
@@ -376,12 +358,22 @@ impl<K: RemoteKind> OpenQuestion<K> {
             self.end(Err(why));
             return Some(place);
         }
-        match (self.shared.read(&mut outcome, lane), link.cache.clone()) {
+        // Nothing found is an answer, and is cached as one before it is passed on.
+        if falls(&outcome) && outcome.verdict.kind != VerdictKind::NoMatch {
+            self.pass_on(outcome.attempts());
+            return Some(place);
+        }
+        let spent = self.question.spent;
+        let read = self.shared.read(&mut outcome, lane).map(|(mut settled, cached)| {
+            settled.attempts += spent;
+            (settled, cached)
+        });
+        match (read, link.cache.clone()) {
             (Ok((settled, Some(cached))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
                 let failed = settled.reply.is_err();
                 let stored = CachedAnswer { at_ms, job: link.run, failed, answer: cached.to_bytes() };
-                cache.put(self.key, stored, move |durable| {
+                cache.put(self.question.key, stored, move |durable| {
                     self.end(durable.map(|()| settled).map_err(|e| StepError::Broken(e.to_string())));
                     drop(place);
                 });
@@ -405,18 +397,43 @@ impl<K: RemoteKind> OpenQuestion<K> {
 
     /// Who asked first.
     fn first(&self) -> Option<ReplySlot<K::Answer>> {
-        self.shared.out().get(&self.key).and_then(|waiters| waiters.first().cloned())
+        self.shared.out().get(&self.question.key).and_then(|waiters| waiters.first().cloned())
     }
 
     fn end(mut self, reply: Result<Settled<K::Answer>, StepError>) {
+        if let Ok(Settled { reply: Ok(None), attempts, .. }) = reply
+            && self.question.has_next()
+            && self.shared.passes_no_match()
+        {
+            self.question.spent = 0;
+            return self.pass_on(attempts);
+        }
         self.settle(reply);
+    }
+
+    /// Asks the next service, for all who wait. `attempts` is what this service cost.
+    fn pass_on(mut self, attempts: u32) {
+        let Some(((next, _), mut question)) = self.shared.next.as_ref().zip(self.question.next()) else {
+            return;
+        };
+        question.spent = self.question.spent.saturating_add(attempts);
+        if !self.shared.has_passed_on.swap(true, Ordering::Relaxed) {
+            warn!(target: "tidegate::call", host = self.shared.link.line.host, "a record is passed on to the fallback");
+        }
+        self.ended = true;
+        let waiters = self.shared.out().remove(&self.question.key).unwrap_or_default();
+        if let Err(why) = next.ask(question, waiters.clone(), self.batch) {
+            for (replies, at) in waiters {
+                replies.put(at, Err(why.clone()));
+            }
+        }
     }
 
     fn settle(&mut self, reply: Result<Settled<K::Answer>, StepError>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let mut waiters = self.shared.out().remove(&self.key).unwrap_or_default().into_iter();
+        let mut waiters = self.shared.out().remove(&self.question.key).unwrap_or_default().into_iter();
         let first = waiters.next();
         for (replies, at) in waiters {
             replies.put(at, reply.as_ref().map(Settled::shared).map_err(StepError::clone));
@@ -435,12 +452,28 @@ impl<K: RemoteKind> Drop for OpenQuestion<K> {
 }
 
 impl<K: RemoteKind> DispatcherState<K> {
-    fn out(&self) -> MutexGuard<'_, OpenReplies<K::Answer>> {
+    pub(super) fn out(&self) -> MutexGuard<'_, OpenReplies<K::Answer>> {
         lock(&self.out)
+    }
+
+    /// Whether a call that ended so is passed on to the next service.
+    fn falls(&self, outcome: &CallOutcome<Answered<K::Parsed>>, lane: &LaneHandle) -> bool {
+        self.next.as_ref().is_some_and(|(_, on)| {
+            let breaker = lane.with_core(|core, now| core.breaker().state(now));
+            on.applies(&outcome.verdict, &outcome.next, breaker)
+        })
+    }
+
+    /// Whether a record for which the service has nothing is passed on.
+    pub(super) fn passes_no_match(&self) -> bool {
+        self.next.as_ref().is_some_and(|(_, on)| on.no_match)
     }
 
     /// Begins to watch a lane, unless it is watched.
     fn watch(self: &Arc<Self>, lane: &LaneHandle) {
+        if self.next.as_ref().is_some_and(|(_, on)| on.circuit_open) {
+            lane.refuse_while_open();
+        }
         let shared = Arc::downgrade(self);
         lock(&self.watches).watch(lane, self.link.patience, move |lane, later| {
             shared.upgrade().is_none_or(|shared| shared.give_up(lane, later))
@@ -450,7 +483,8 @@ impl<K: RemoteKind> DispatcherState<K> {
     /// A lane is shut, or fails, for longer than our patience: ends the run, if anybody waits.
     fn give_up(&self, lane: &LaneHandle, later: Later) -> bool {
         let out = self.out();
-        if out.is_empty() {
+        let is_passed_on = self.next.as_ref().is_some_and(|(_, on)| on.covers(later.code));
+        if out.is_empty() || is_passed_on {
             return false;
         }
         let why = self.over.get_or_init(|| self.link.later(later));
@@ -460,112 +494,5 @@ impl<K: RemoteKind> DispatcherState<K> {
             replies.put(*at, Err(why.clone()));
         }
         true
-    }
-
-    /// What an outcome means for the record, and what of it goes into the response cache.
-    #[allow(clippy::type_complexity, reason = "read where it is made")]
-    fn read(
-        &self,
-        outcome: &mut CallOutcome<Answered<K::Parsed>>,
-        lane: &LaneHandle,
-    ) -> Result<(Settled<K::Answer>, Option<CachedReply>), StepError> {
-        let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)
-            || (self.kind.not_found_is_answer() && outcome.verdict.code == Code::NOT_FOUND);
-        let verdict = if not_found {
-            Verdict { kind: VerdictKind::NoMatch, ..outcome.verdict }
-        } else {
-            outcome.verdict
-        };
-        if let Some(why) = self.link.refusals.count(&verdict) {
-            return Err(self.link.refused(&why, &lane.key().host(), outcome));
-        }
-        let redactor = &self.link.exchange.redactor;
-        let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
-        let settled =
-            |reply| Settled { reply, attempts, elapsed, cached: false, history: CallHistory::default() };
-        let is_accepted = outcome.is_accepted();
-        match outcome.value.take() {
-            Some(Ok(answer)) if is_accepted => {
-                let response = &answer.response;
-                let body = redactor.bytes(&response.body);
-                // A service may repeat the request, and the key with it: then what was read holds it.
-                let parsed = matches!(body, Cow::Borrowed(_)).then_some(answer.read);
-                let status = response.status.as_u16();
-                let content_type = response.content_type().unwrap_or_default();
-                let reply = self.kind.read(status, content_type, &body, parsed);
-                let is_cached = self.link.cache.is_some() && body.len() <= CACHED_MAX && reply.is_ok();
-                let cached = is_cached.then(|| CachedReply::Response {
-                    status,
-                    content_type: content_type.to_owned(),
-                    body: body.into_owned(),
-                });
-                Ok((settled(reply), cached))
-            }
-            Some(Ok(answer)) if not_found => {
-                Ok((settled(self.kind.read(answer.response.status.as_u16(), "", &[], None)), None))
-            }
-            value => {
-                outcome.value = value;
-                let problem = self.problem(outcome);
-                let history = self.history(outcome);
-                let cached = self.is_of_record(&outcome.verdict).then(|| CachedReply::Failure {
-                    code: problem.code,
-                    message: problem.message.clone(),
-                    history: history.clone(),
-                });
-                Ok((Settled { history, ..settled(Err(problem)) }, cached))
-            }
-        }
-    }
-
-    /// Why a record is given up.
-    fn problem(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> Problem {
-        let redactor = &self.link.exchange.redactor;
-        let code = match outcome.verdict.kind {
-            VerdictKind::Done | VerdictKind::NoMatch => Code::UNEXPECTED_BODY,
-            _ => outcome.verdict.code,
-        };
-        let times = if outcome.attempts() == 1 { "attempt" } else { "attempts" };
-        let mut message = format!("{} after {} {times}", outcome.word(), outcome.attempts());
-        match &outcome.value {
-            Some(Err(failure)) => message.push_str(&format!(": {failure}")),
-            Some(Ok(answer)) => {
-                let said = answer.response.excerpt(200, redactor);
-                if !said.is_empty() {
-                    message.push_str(&format!(": the service said {}", quote::said(&said)));
-                }
-            }
-            None => {}
-        }
-        Problem::new(code, redactor.text(&message).into_owned())
-    }
-
-    /// Whether a failure is one of the record, and not one of the key, the quota or the whole run:
-    /// those are no reason to give the record up when the run is resumed.
-    fn is_of_record(&self, verdict: &Verdict) -> bool {
-        let is_ours = match RefusalClass::of(verdict) {
-            Some(RefusalClass::Credential | RefusalClass::Quota) => true,
-            Some(_) => self.link.refusals.is_open(),
-            None => false,
-        };
-        self.link.run != 0 && self.link.cache.is_some() && !is_ours
-    }
-
-    /// The attempts as a dead letter lists them.
-    fn history(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> CallHistory {
-        let clock = self.link.exchange.lanes.clock();
-        let (mono, wall) = (clock.mono(), clock.wall().millis());
-        let not_before = outcome.verdict.until().filter(|until| *until > mono);
-        let mut delay = Duration::ZERO;
-        let attempt = |attempt: &tidegate_core::call::Attempt| letter::LetterAttempt {
-            at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
-            verdict: attempt.verdict.code.to_string(),
-            status: attempt.verdict.status,
-            delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
-        };
-        CallHistory {
-            attempts: outcome.history().iter().map(attempt).collect(),
-            not_before_ms: not_before.map(|until| clock.wall_of(until).millis()),
-        }
     }
 }

@@ -11,7 +11,7 @@ use tidegate_geo::wkb::{self, Cursor, Event, Shape, write};
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::remote::{AskedRow, OnMissing, RemoteKind};
-use super::services::{Services, secret};
+use super::services::{ProviderParts, Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
@@ -36,7 +36,8 @@ struct Geocoding {
     schema: Arc<Schema>,
 }
 
-/// GeocodeInput is asked about a record.
+/// What is asked about a record.
+#[derive(Clone)]
 enum Asks {
     /// The place of the address in these fields.
     Address(Vec<(usize, String)>),
@@ -56,6 +57,7 @@ enum AnswerField {
     Attempts,
     ElapsedMs,
     CacheHit,
+    Provider,
     ErrorCode,
     Error,
 }
@@ -69,6 +71,7 @@ impl AnswerField {
             AnswerField::Outcome
             | AnswerField::Label
             | AnswerField::MatchType
+            | AnswerField::Provider
             | AnswerField::ErrorCode
             | AnswerField::Error => Kind::Text,
         }
@@ -88,6 +91,7 @@ impl AnswerField {
             AnswerField::Attempts => Value::Int(i64::from(row.attempts)),
             AnswerField::ElapsedMs => Value::Int(i64::try_from(row.elapsed.as_millis()).unwrap_or(i64::MAX)),
             AnswerField::CacheHit => Value::Bool(row.cached),
+            AnswerField::Provider => text(row.provider.filter(|_| row.failure.is_none())),
             AnswerField::ErrorCode => text(row.failure.map(|problem| problem.code.as_str())),
             AnswerField::Error => text(row.failure.map(|problem| problem.message.as_str())),
         }
@@ -95,14 +99,7 @@ impl AnswerField {
 }
 
 pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
-    let service = services.get(&form.service)?;
-    let name =
-        service.profile.as_deref().ok_or_else(|| format!("service `{}` has no `profile`", form.service))?;
-    let mut profile =
-        Profiles::one(name, service.profiles.as_deref().map(Path::new)).map_err(|e| e.to_string())?;
-    if let Some(url) = &service.url {
-        profile = profile.at(url).map_err(|e| e.to_string())?;
-    }
+    profile(&form.service, services)?;
     if flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84()) {
         return Err("geocoders use longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 first".into());
     }
@@ -123,6 +120,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         (&form.attempts, AnswerField::Attempts),
         (&form.elapsed_ms, AnswerField::ElapsedMs),
         (&form.cache_hit, AnswerField::CacheHit),
+        (&form.provider, AnswerField::Provider),
         (&form.error_code, AnswerField::ErrorCode),
         (&form.error, AnswerField::Error),
     ] {
@@ -141,26 +139,43 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         flow.multi = flow.schema.shape.map(Shape::multi);
         flow.crs = Some(Crs::wgs84());
     }
-    let asker = profile.asker(secret(service)?.as_ref()).map_err(|e| e.to_string())?;
-    let lane = traffic::of_step(&services.policy, service, Some(&profile));
-    let trace = Trace::of(profile.trace_context());
-    let (base, dialect) = (profile.base_url().map_err(|e| e.to_string())?, profile.dialect());
-    let kind = Geocoding {
-        profile,
-        asker,
-        user_agent: service.user_agent.clone(),
-        language: service.language.clone(),
-        country: service.country.clone(),
-        asks,
-        row_error,
-        added,
-        schema: flow.schema.clone(),
+    let provider = |name: &str| {
+        let (service, policy) = services.get(name)?;
+        let profile = profile(name, services)?;
+        let asker = profile.asker(secret(service)?.as_ref()).map_err(|e| e.to_string())?;
+        let lane = traffic::of_step(policy, service, Some(&profile));
+        let trace = Trace::of(profile.trace_context());
+        let (base, dialect) = (profile.base_url().map_err(|e| e.to_string())?, profile.dialect());
+        let kind = Geocoding {
+            profile,
+            asker,
+            user_agent: service.user_agent.clone(),
+            language: service.language.clone(),
+            country: service.country.clone(),
+            asks: asks.clone(),
+            row_error,
+            added: added.clone(),
+            schema: flow.schema.clone(),
+        };
+        // GeocodeInput no record can be asked without is missed before the first one.
+        kind.asker.request(&kind.ask(kind.sample())).map_err(|e| e.to_string())?;
+        Ok(ProviderParts { kind, base, dialect, lane, trace })
     };
-    // GeocodeInput no record can be asked without is missed before the first one.
-    kind.asker.request(&kind.ask(kind.sample())).map_err(|e| e.to_string())?;
     let on = OnMissing { no_match: form.no_match, failure: form.on_failure };
-    let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), on)?;
+    let remote = services.open(&form.service, provider, on)?;
     Ok(Box::new(remote))
+}
+
+/// The profile of a service, at its URL.
+fn profile(name: &str, services: &Services) -> Result<Profile, String> {
+    let (service, _) = services.get(name)?;
+    let profile = service.profile.as_deref().ok_or_else(|| format!("service `{name}` has no `profile`"))?;
+    let profile =
+        Profiles::one(profile, service.profiles.as_deref().map(Path::new)).map_err(|e| e.to_string())?;
+    match &service.url {
+        Some(url) => profile.at(url).map_err(|e| e.to_string()),
+        None => Ok(profile),
+    }
 }
 
 impl Geocoding {

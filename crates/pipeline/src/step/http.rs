@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ::http::HeaderName;
 use tidegate_core::Code;
 use tidegate_geo::batch::Pick;
 use tidegate_geo::column::Column;
@@ -10,7 +11,7 @@ use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 use url::Url;
 
 use super::remote::{AskedRow, OnMissing, RemoteKind};
-use super::services::{Services, secret};
+use super::services::{ProviderParts, Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace, error_in};
@@ -23,29 +24,21 @@ struct HttpValues {
     base: Url,
     parts: Vec<UrlPart>,
     credentials: Vec<Credential>,
+    /// The header for the idempotency key, if the service takes one.
+    idempotent: Option<HeaderName>,
     pointers: Vec<String>,
+    /// Whether the service that answered goes into a field of its own, after the values.
+    names_provider: bool,
     schema: Arc<Schema>,
 }
 
+#[derive(Clone)]
 enum UrlPart {
     Text(String),
     Field(usize),
 }
 
 pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
-    let service = services.get(&form.service)?;
-    let profile = match &service.profile {
-        Some(name) => {
-            let profiles = service.profiles.as_deref().map(Path::new);
-            Some(Profiles::one(name, profiles).map_err(|e| e.to_string())?)
-        }
-        None => None,
-    };
-    let base = match (&service.url, &profile) {
-        (Some(url), _) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
-        (None, Some(profile)) => profile.base_url().map_err(|e| e.to_string())?,
-        (None, None) => return Err(format!("service `{}` has no `url`", form.service)),
-    };
     let mut parts = Vec::new();
     let mut rest = form.path.as_str();
     while let Some((before, after)) = rest.split_once('{') {
@@ -56,37 +49,52 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
     }
     parts.push(UrlPart::Text(rest.to_owned()));
     let mut fields = flow.fields();
-    for name in form.take.keys() {
+    for name in form.take.keys().chain(&form.provider) {
         if fields.iter().any(|(other, _)| other == name) {
             return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         fields.push((name.clone(), Kind::Text));
     }
     flow.with(fields);
-    let key = secret(service)?;
-    let credentials = match &profile {
-        Some(profile) if profile.form().auth.is_some() => {
-            profile.credentials(key.as_ref()).map_err(|e| e.to_string())?
-        }
-        _ => key.map(bearer).into_iter().collect(),
+    let provider = |name: &str| {
+        let (service, policy) = services.get(name)?;
+        let profile = match &service.profile {
+            Some(name) => {
+                let profiles = service.profiles.as_deref().map(Path::new);
+                Some(Profiles::one(name, profiles).map_err(|e| e.to_string())?)
+            }
+            None => None,
+        };
+        let base = match (&service.url, &profile) {
+            (Some(url), _) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
+            (None, Some(profile)) => profile.base_url().map_err(|e| e.to_string())?,
+            (None, None) => return Err(format!("service `{name}` has no `url`")),
+        };
+        let key = secret(service)?;
+        let credentials = match &profile {
+            Some(profile) if profile.form().auth.is_some() => {
+                profile.credentials(key.as_ref()).map_err(|e| e.to_string())?
+            }
+            _ => key.map(bearer).into_iter().collect(),
+        };
+        let kind = HttpValues {
+            base: base.clone(),
+            parts: parts.clone(),
+            credentials,
+            idempotent: profile.as_ref().and_then(Profile::idempotency_header),
+            pointers: form.take.values().cloned().collect(),
+            names_provider: form.provider.is_some(),
+            schema: flow.schema.clone(),
+        };
+        Ok(ProviderParts {
+            kind,
+            base,
+            dialect: profile.as_ref().map_or_else(ServiceDialect::default, Profile::plain_dialect),
+            lane: traffic::of_step(policy, service, profile.as_ref()),
+            trace: Trace::Spans,
+        })
     };
-    let lane = traffic::of_step(&services.policy, service, profile.as_ref());
-    let kind = HttpValues {
-        base: base.clone(),
-        parts,
-        credentials,
-        pointers: form.take.values().cloned().collect(),
-        schema: flow.schema.clone(),
-    };
-    let wire = (lane, Trace::Spans);
-    let remote = services.open(
-        &form.service,
-        kind,
-        (&base, profile.as_ref().map_or_else(ServiceDialect::default, Profile::plain_dialect)),
-        wire,
-        OnMissing::reject(form.no_match),
-    )?;
-    Ok(Box::new(remote))
+    Ok(Box::new(services.open(&form.service, provider, OnMissing::reject(form.no_match))?))
 }
 
 /// The key as most services take it.
@@ -135,6 +143,9 @@ impl RemoteKind for HttpValues {
         let url = Url::parse(&path).map_err(|e| Problem::new(Code::UNPROCESSABLE, format!("{path}: {e}")))?;
         let mut request = Request::get(url);
         request.credentials.clone_from(&self.credentials);
+        if let Some(header) = &self.idempotent {
+            request.identify(header);
+        }
         Ok(request)
     }
 
@@ -172,6 +183,16 @@ impl RemoteKind for HttpValues {
                 let value = row.answer.and_then(|values| values.get(at)?.as_deref());
                 column
                     .push(value.map_or(Value::Null, Value::Text))
+                    .map_err(|problem| StepError::Broken(problem.to_string()))?;
+            }
+            picks.push(Pick::New(column));
+        }
+        if self.names_provider {
+            let mut column = Column::new(Kind::Text);
+            for row in rows {
+                let name = row.provider.filter(|_| row.failure.is_none());
+                column
+                    .push(name.map_or(Value::Null, Value::Text))
                     .map_err(|problem| StepError::Broken(problem.to_string()))?;
             }
             picks.push(Pick::New(column));

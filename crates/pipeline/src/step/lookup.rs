@@ -104,6 +104,7 @@ impl Step for LookupTable {
             }
         }
         let picks = (0..old).map(Pick::Old).chain(columns.into_iter().map(Pick::New)).collect();
-        Ok(aside.set_aside(batch.with_columns(self.schema.clone(), picks), refused))
+        let keep = aside.refuse(&batch, refused);
+        Ok(batch.with_columns(self.schema.clone(), picks).filter(&keep))
     }
 }

@@ -15,15 +15,18 @@
 //! | `geometry` | set_crs, reproject, make_valid, promote_to_multi, force_2d, round |
 //! | `clip` | clip |
 //! | `dedupe` | dedupe |
+//! | `content_key` | the key of a record from its content, for the sink |
 //! | `geocode`, `http` | geocode, http |
 //!
 //! The last two ask services. What they share is in `remote` (a batch in two halves), `window` (how
 //! many records are on their way), `dispatch` (questions through the lane), `lane_watch` (the
 //! patience of lanes) and `services` (whom to ask).
 
+mod asker;
 mod cached;
 mod clip;
 mod coerce;
+pub(crate) mod content_key;
 mod dedupe;
 mod digest_map;
 mod dispatch;
@@ -37,11 +40,13 @@ mod lane_watch;
 mod lookup;
 mod remote;
 mod services;
+mod verdicts;
 mod window;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_core::hex::hex;
 use tidegate_core::suggest::nearest;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::crs::{Grids, Operation};
@@ -50,7 +55,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
 use crate::audit::AuditEvent;
 use crate::error::SetupError;
-use crate::letter::LetterAttempt;
+use crate::letter::{Http, LetterAttempt};
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
@@ -79,6 +84,8 @@ pub struct Reject {
 pub struct FailedCall {
     /// The host and port.
     pub service: String,
+    /// The name of the service in the manifest.
+    pub name: String,
     /// How it was spoken to: the name of its profile.
     pub driver: String,
     /// Its address, without a key.
@@ -87,6 +94,19 @@ pub struct FailedCall {
     pub attempts: Vec<LetterAttempt>,
     /// The time that the service named for the next call, in milliseconds since 1970.
     pub not_before_ms: Option<i64>,
+}
+
+impl FailedCall {
+    /// The last exchange, as a letter tells it.
+    #[must_use]
+    pub fn http(&self) -> Http {
+        Http {
+            method: "GET".into(),
+            url: self.url.clone(),
+            status: self.attempts.last().and_then(|attempt| attempt.status),
+            body: String::new(),
+        }
+    }
 }
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.
@@ -129,14 +149,22 @@ impl Aside {
         if refused.is_empty() {
             return batch;
         }
+        let keep = self.refuse(&batch, refused);
+        batch.filter(&keep)
+    }
+
+    /// Adds the refused rows of a batch to the rejects; returns which rows go on. A step that adds
+    /// fields calls it before it does: a letter holds the record as it came to the step, so that a
+    /// replay can start there.
+    pub fn refuse(&mut self, batch: &Batch, refused: Vec<(usize, Problem)>) -> Vec<bool> {
         let mut keep = vec![true; batch.len()];
         for (row, problem) in refused {
             if let Some(flag) = keep.get_mut(row) {
                 let first = std::mem::replace(flag, false);
-                self.reject(&batch, row, problem, first);
+                self.reject(batch, row, problem, first);
             }
         }
-        batch.filter(&keep)
+        keep
     }
 
     /// Adds a reject, or another problem to the last one.
@@ -182,7 +210,7 @@ pub fn feature(batch: &Batch, row: usize) -> String {
             Value::Int(i) => i.into(),
             Value::Real(x) => x.into(),
             Value::Text(text) => text.into(),
-            Value::Bytes(bytes) => format!("{} bytes", bytes.len()).into(),
+            Value::Bytes(bytes) => hex(bytes).into(),
             Value::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
         };
         properties.insert(field.name.clone(), value);
@@ -196,7 +224,11 @@ pub fn feature(batch: &Batch, row: usize) -> String {
             Err(_) => json!({ "wkt": tidegate_geo::wkt::to_string(wkb) }),
         },
     };
-    json!({ "type": "Feature", "properties": properties, "geometry": geometry }).to_string()
+    let mut feature = json!({ "type": "Feature", "properties": properties, "geometry": geometry });
+    if let Some(id) = batch.id(row) {
+        feature["id"] = serde_json::from_str(id).unwrap_or_else(|_| id.into());
+    }
+    feature.to_string()
 }
 
 /// Why a step or a source ends the run.
@@ -442,5 +474,19 @@ pub const fn kind(cast: Cast) -> Kind {
         Cast::Date => Kind::Date,
         Cast::Datetime => Kind::DateTime,
         Cast::Json => Kind::Json,
+    }
+}
+
+/// The type of the manifest for a kind.
+#[must_use]
+pub const fn cast(kind: Kind) -> Cast {
+    match kind {
+        Kind::Text | Kind::Bytes => Cast::String,
+        Kind::Int => Cast::Int,
+        Kind::Real => Cast::Float,
+        Kind::Bool => Cast::Bool,
+        Kind::Date => Cast::Date,
+        Kind::DateTime => Cast::Datetime,
+        Kind::Json => Cast::Json,
     }
 }

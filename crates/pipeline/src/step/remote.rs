@@ -13,11 +13,11 @@ use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
+use super::asker::ServiceQuestion;
 use super::digest_map::DigestMap;
 use super::dispatch::Dispatcher;
 use super::window::{Admission, CallHistory, RecordWindow, Replies, Reply};
 use super::{Aside, BegunBatch, FailedCall, RemoteStep, Step, StepError};
-use crate::cache::CacheKey;
 use crate::http::Request;
 use crate::manifest::MissingAnswer;
 use crate::telemetry::trace::BatchSpan;
@@ -68,6 +68,8 @@ pub(super) struct AskedRow<'a, A> {
     pub(super) elapsed: Duration,
     /// It cost no call of its own in this run.
     pub(super) cached: bool,
+    /// The service that its end is from, by its name in the manifest; `None` if none was asked.
+    pub(super) provider: Option<&'a str>,
 }
 
 /// What happens to records without an answer.
@@ -88,11 +90,50 @@ impl OnMissing {
 
 /// A step that asks a service.
 pub(super) struct Remote<K: RemoteKind> {
-    pub(super) kind: Arc<K>,
-    pub(super) dispatcher: Dispatcher<K>,
+    /// The service that the step names.
+    pub(super) first: RemoteProvider<K>,
+    /// Its fallbacks, in the order in which they are asked.
+    pub(super) fallbacks: Vec<RemoteProvider<K>>,
     pub(super) window: Arc<RecordWindow>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) on: OnMissing,
+}
+
+/// A service that a step asks.
+pub(super) struct RemoteProvider<K: RemoteKind> {
+    /// Its name in the manifest.
+    pub(super) name: String,
+    pub(super) kind: Arc<K>,
+    pub(super) dispatcher: Dispatcher<K>,
+}
+
+impl<K: RemoteKind> RemoteProvider<K> {
+    fn label(&self) -> ServiceLabel {
+        let link = self.dispatcher.link();
+        ServiceLabel {
+            service: self.name.clone(),
+            host: link.line.host.clone(),
+            driver: link.driver.clone(),
+            url: link.base.clone(),
+        }
+    }
+}
+
+impl<K: RemoteKind> Remote<K> {
+    fn providers(&self) -> impl Iterator<Item = &RemoteProvider<K>> {
+        std::iter::once(&self.first).chain(&self.fallbacks)
+    }
+
+    /// The question about a row, for the service and its fallbacks.
+    fn question(&self, batch: &Batch, row: usize) -> Result<ServiceQuestion, Problem> {
+        let mut question = ServiceQuestion::new(self.first.kind.question(batch, row)?);
+        for next in &self.fallbacks {
+            // One that cannot be asked about this record ends the row of fallbacks.
+            let Ok(request) = next.kind.question(batch, row) else { break };
+            question.then(request);
+        }
+        Ok(question)
+    }
 }
 
 /// A batch whose questions are out.
@@ -105,14 +146,17 @@ struct QuestionedBatch<K: RemoteKind> {
     on: OnMissing,
     stop: Arc<AtomicBool>,
     caller: Caller,
-    service: ServiceLabel,
+    /// The services that may have been asked.
+    services: Vec<ServiceLabel>,
     _admission: Admission,
 }
 
 /// Whom a failed call was for, as a dead letter names it.
 #[derive(Clone)]
 struct ServiceLabel {
-    name: String,
+    /// The name in the manifest.
+    service: String,
+    host: String,
     driver: String,
     url: String,
 }
@@ -126,42 +170,37 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
     ) -> Result<Box<dyn BegunBatch>, StepError> {
         let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
-        let mut open: Vec<(CacheKey, Box<Request>)> = Vec::with_capacity(batch.len());
+        let mut open: Vec<ServiceQuestion> = Vec::with_capacity(batch.len());
         let mut numbers: DigestMap<usize> =
             DigestMap::with_capacity_and_hasher(batch.len(), Default::default());
         let mut questions = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
-            questions.push(self.kind.question(&batch, row).map(|request| {
-                let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
-                let number = *numbers.entry(key).or_insert(open.len());
+            questions.push(self.question(&batch, row).map(|question| {
+                let number = *numbers.entry(question.key).or_insert(open.len());
                 if number == open.len() {
-                    open.push((key, Box::new(request)));
+                    open.push(question);
                 } else {
-                    self.dispatcher.repeated();
+                    self.first.dispatcher.repeated();
                 }
                 number
             }));
         }
-        let link = self.dispatcher.link();
         Ok(Box::new(QuestionedBatch {
-            kind: self.kind.clone(),
+            kind: self.first.kind.clone(),
             batch: Some(batch),
             questions,
-            replies: self.dispatcher.ask(open, span)?,
+            replies: self.first.dispatcher.ask(open, span)?,
             on: self.on,
             stop: self.stop.clone(),
-            caller: self.dispatcher.caller().clone(),
-            service: ServiceLabel {
-                name: link.line.host.clone(),
-                driver: link.driver.clone(),
-                url: link.base.clone(),
-            },
+            caller: self.first.dispatcher.caller().clone(),
+            services: self.providers().map(RemoteProvider::label).collect(),
             _admission: admission,
         }))
     }
 
     fn preview(&self, batch: &Batch, row: usize) -> Result<String, Problem> {
-        self.kind.question(batch, row).map(|request| self.dispatcher.redactor().request(&request))
+        let RemoteProvider { kind, dispatcher, .. } = &self.first;
+        kind.question(batch, row).map(|request| dispatcher.redactor().request(&request))
     }
 }
 
@@ -214,10 +253,10 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                 (Ok(_), None) => (None, None),
             };
             if let Some(problem) = failure {
-                if let Some(history) =
-                    settled.map(|settled| &settled.history).filter(|h| !h.attempts.is_empty())
+                if let Some(settled) = settled.filter(|settled| !settled.history.attempts.is_empty())
+                    && let Some(service) = self.services.get(usize::from(settled.provider))
                 {
-                    calls.insert(record, self.service.failed(history.clone()));
+                    calls.insert(record, service.failed(settled.history.clone()));
                 }
                 match self.on.failure {
                     MissingAnswer::Reject => refused.push((row, problem.clone())),
@@ -230,10 +269,13 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                 attempts: settled.filter(|_| is_first).map_or(0, |settled| settled.attempts),
                 elapsed: settled.map_or(Duration::ZERO, |settled| settled.elapsed),
                 cached: settled.is_some_and(|settled| settled.cached || !is_first),
+                provider: settled
+                    .and_then(|settled| self.services.get(usize::from(settled.provider)))
+                    .map(|service| service.service.as_str()),
             });
         }
-        let batch = self.kind.fill(batch, &rows)?;
-        let batch = aside.set_aside(batch, refused);
+        let keep = aside.refuse(&batch, refused);
+        let batch = self.kind.fill(batch, &rows)?.filter(&keep);
         if !calls.is_empty() {
             for reject in aside.rejected.iter_mut().chain(&mut aside.failed) {
                 if reject.call.is_none() && reject.stage == aside.stage {
@@ -247,8 +289,8 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
 
 impl ServiceLabel {
     fn failed(&self, CallHistory { attempts, not_before_ms }: CallHistory) -> FailedCall {
-        let ServiceLabel { name, driver, url } = self.clone();
-        FailedCall { service: name, driver, url, attempts, not_before_ms }
+        let ServiceLabel { service, host, driver, url } = self.clone();
+        FailedCall { service: host, name: service, driver, url, attempts, not_before_ms }
     }
 }
 

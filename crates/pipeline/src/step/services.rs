@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tidegate_core::call::WhileOpen;
+use tidegate_core::fallback::FallbackOn;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::time::seconds;
 use url::Url;
 
+use super::asker::Asker;
 use super::dispatch::{Dispatcher, ServiceLink};
-use super::remote::{OnMissing, Remote, RemoteKind};
+use super::remote::{OnMissing, Remote, RemoteKind, RemoteProvider};
 use super::window::RecordWindow;
 use crate::cache;
 use crate::call::RefusalCounter;
@@ -28,8 +31,7 @@ const WINDOW_BATCHES: usize = 4;
 
 /// The services of a manifest, with what they share: the traffic, the cache and the stop.
 pub struct Services {
-    forms: BTreeMap<String, manifest::ServiceSpec>,
-    pub(super) policy: Policy,
+    forms: BTreeMap<String, (manifest::ServiceSpec, Policy)>,
     cache: Option<PathBuf>,
     window: usize,
     /// Set to stop a run from outside.
@@ -50,31 +52,64 @@ impl Services {
         traffic: Traffic,
         run: u64,
     ) -> Services {
-        let forms = manifest.pipeline.services.clone();
+        let forms = manifest.pipeline.services.iter();
+        let forms =
+            forms.map(|(name, form)| (name.clone(), (form.clone(), Policy::of_service(manifest, form))));
+        let forms = forms.collect();
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
         let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
         let patience = traffic.patience();
-        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience, run }
+        Services { forms, cache, window, stop, traffic, patience, run }
     }
 
-    /// The service of this name.
+    /// The service of this name, and the policy for calls to it.
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn get(&self, name: &str) -> Result<&manifest::ServiceSpec, String> {
-        self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))
+    pub(super) fn get(&self, name: &str) -> Result<(&manifest::ServiceSpec, &Policy), String> {
+        let (form, policy) = self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))?;
+        Ok((form, policy))
     }
 
-    /// A step of this kind, ready to ask a service.
+    /// A step, ready to ask the service of this name, and its fallbacks instead. `provider` makes the
+    /// part of each.
     pub(super) fn open<K: RemoteKind>(
         &self,
         name: &str,
-        kind: K,
-        (base, dialect): (&Url, ServiceDialect<K::Parsed>),
-        (lane, trace): (LaneConfig, Trace),
+        provider: impl Fn(&str) -> Result<ProviderParts<K>, String>,
         on: OnMissing,
     ) -> Result<Remote<K>, String> {
-        let form = self.get(name)?;
+        let (form, _) = self.get(name)?;
+        let falls = form.falls();
+        // From the last to the first: each knows the next.
+        let mut fallbacks: Vec<RemoteProvider<K>> = Vec::new();
+        for (at, name) in form.fallback.iter().enumerate().rev() {
+            let parts = provider(name).map_err(|e| format!("fallback `{name}`: {e}"))?;
+            let next = fallbacks.last().map(|next| (next.dispatcher.asker(), falls));
+            let place = u8::try_from(at + 1).map_err(|_| "too many fallbacks")?;
+            fallbacks.push(self.connect((name, place), parts, next)?);
+        }
+        let next = fallbacks.last().map(|next| (next.dispatcher.asker(), falls));
+        let first = self.connect((name, 0), provider(name)?, next)?;
+        fallbacks.reverse();
+        Ok(Remote {
+            first,
+            fallbacks,
+            window: RecordWindow::new(form.window.map_or(self.window, |records| records as usize)),
+            stop: self.stop.clone(),
+            on,
+        })
+    }
+
+    /// The part of a step that asks one service.
+    fn connect<K: RemoteKind>(
+        &self,
+        (name, place): (&str, u8),
+        ProviderParts { kind, base, dialect, lane, trace }: ProviderParts<K>,
+        next: Option<(Asker<K>, FallbackOn)>,
+    ) -> Result<RemoteProvider<K>, String> {
+        let (form, policy) = self.get(name)?;
+        let base = &base;
         let allow = Allow::meant(base, form.allow_private, &form.allow_hosts);
         let trust = if self.traffic.is_from_options() {
             "pass --allow-private or --allow-host"
@@ -95,11 +130,14 @@ impl Services {
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
         let mut dialect = dialect;
-        if self.policy.lists_statuses {
-            dialect.classifier = self.policy.classifier;
+        if policy.lists_statuses {
+            dialect.classifier = policy.classifier;
         }
         dialect.classifier.reset_is_wait = !lane.limit.learn;
-        let policy = self.policy.call;
+        let mut policy = policy.call;
+        if next.as_ref().is_some_and(|(_, on)| on.circuit_open) {
+            policy.while_open = WhileOpen::Park;
+        }
         let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
         let (cache, cached) = match self.cache.as_ref().filter(|_| form.cache) {
             Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),
@@ -111,24 +149,30 @@ impl Services {
             exchange,
             cache,
             in_flight_max: lane.limit.in_flight_max.max(1),
-            line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
+            line: self.traffic.line(name, &LaneKey::of_url(base, credential), &policy),
             caller: self.traffic.caller(name),
             patience: self.patience,
             refusals: RefusalCounter::new(self.traffic.keeps_going()),
             cache_max_age: seconds(form.cache_max_age_seconds),
             run: self.run,
+            name: name.to_owned(),
             driver: form.profile.clone().unwrap_or_else(|| "http".into()),
             base: base.to_string(),
+            provider: place,
         };
         let kind = Arc::new(kind);
-        Ok(Remote {
-            dispatcher: Dispatcher::new(kind.clone(), link, cached, self.traffic.runtime()?),
-            kind,
-            window: RecordWindow::new(form.window.map_or(self.window, |records| records as usize)),
-            stop: self.stop.clone(),
-            on,
-        })
+        let dispatcher = Dispatcher::new(kind.clone(), link, cached, next, self.traffic.runtime()?);
+        Ok(RemoteProvider { name: name.to_owned(), kind, dispatcher })
     }
+}
+
+/// What a kind of step needs to ask one service.
+pub(super) struct ProviderParts<K: RemoteKind> {
+    pub(super) kind: K,
+    pub(super) base: Url,
+    pub(super) dialect: ServiceDialect<K::Parsed>,
+    pub(super) lane: LaneConfig,
+    pub(super) trace: Trace,
 }
 
 /// The key of a service, and where it came from.

@@ -113,6 +113,8 @@ pub(super) struct Settled<A> {
     pub(super) elapsed: Duration,
     /// It cost no call of its own in this run.
     pub(super) cached: bool,
+    /// Which service it is from: 0 is the one that the step names, the others are its fallbacks.
+    pub(super) provider: u8,
     /// The attempts, if they failed.
     pub(super) history: CallHistory,
 }
@@ -120,7 +122,14 @@ pub(super) struct Settled<A> {
 impl<A> Settled<A> {
     /// A reply that cost nothing.
     pub(super) fn known(reply: Reply<A>) -> Settled<A> {
-        Settled { reply, attempts: 0, elapsed: Duration::ZERO, cached: true, history: CallHistory::default() }
+        Settled {
+            reply,
+            attempts: 0,
+            elapsed: Duration::ZERO,
+            cached: true,
+            provider: 0,
+            history: CallHistory::default(),
+        }
     }
 
     /// The same reply for whoever asked the same question.
@@ -128,12 +137,13 @@ impl<A> Settled<A> {
     where
         A: Clone,
     {
-        let Settled { reply, elapsed, history, .. } = self;
+        let Settled { reply, elapsed, provider, history, .. } = self;
         Settled {
             reply: reply.clone(),
             attempts: 0,
             elapsed: *elapsed,
             cached: true,
+            provider: *provider,
             history: history.clone(),
         }
     }

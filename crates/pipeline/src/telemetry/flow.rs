@@ -9,6 +9,7 @@ use crate::step::Reject;
 use serde_json::Value as Json;
 use std::collections::HashSet;
 use std::time::Duration;
+use tidegate_core::letter::blur;
 use tidegate_geo::crs::Transform;
 use tidegate_geo::{Batch, Bounds, Crs};
 use tracing::{Level, debug, enabled, info};
@@ -32,6 +33,7 @@ impl Telemetry {
         r.set_ended(RecordEnd::Filtered, counts.filtered);
         r.set_ended(RecordEnd::Deduped, counts.deduped);
         r.set_deleted(counts.deleted);
+        r.set_writes(counts.written(), counts.dead());
     }
 }
 
@@ -121,7 +123,7 @@ impl<'a> Teller<'a> {
             let first = reject.problems.first();
             let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
             let said = first.map_or("unknown reason", |problem| problem.message.as_str());
-            let example = || format!("record {}: {said}", reject.record);
+            let example = || format!("record {}: {}", reject.record, blur(said));
             self.telemetry.dead(code, &reject.stage, example);
             // Logged at `debug`, because a message may quote a coordinate.
             debug!(target: "tidegate::record", code, stage = reject.stage, record = reject.record, "rejected: {said}");

@@ -170,8 +170,7 @@ impl Telemetry {
         let mut out = Vec::with_capacity(128);
         let number = |metric, value: f64| Sample::number(metric, value);
         let r = &self.records;
-        let aside = r.ended_so(RecordEnd::Filtered) + r.ended_so(RecordEnd::Deduped);
-        out.push(number(&m::WRITE_SUCCESS, share(r.written(), r.all().saturating_sub(aside))));
+        out.push(number(&m::WRITE_SUCCESS, r.write_success()));
         out.push(number(&m::READ, r.offered() as f64));
         out.push(number(&m::LAG, r.offered().saturating_sub(r.all()) as f64));
         for how in RecordEnd::ALL {
@@ -226,7 +225,7 @@ fn gate_samples(gates: &[GateReading], out: &mut Vec<Sample>) {
 #[must_use]
 pub fn letter_samples(h: &Health, now_ms: i64) -> Vec<Sample> {
     let age = h.oldest_ms.map_or(0, |ms| (now_ms - ms).max(0));
-    [
+    let mut out = [
         (&m::LETTERS, h.letters as f64),
         (&m::LETTERS_OPEN, h.open as f64),
         (&m::LETTER_OLDEST, age as f64 / 1e3),
@@ -239,7 +238,18 @@ pub fn letter_samples(h: &Health, now_ms: i64) -> Vec<Sample> {
         (&m::LETTER_SPATIAL, share(h.spatial, h.open)),
     ]
     .map(|(metric, value)| Sample::number(metric, value))
-    .to_vec()
+    .to_vec();
+    let mut rules: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for rule in &h.rules {
+        let counts = rules.entry((&rule.code, &rule.remedy)).or_default();
+        (counts.0, counts.1) = (counts.0 + rule.resolved, counts.1 + rule.failed);
+    }
+    for ((code, remedy), (resolved, failed)) in rules {
+        for (outcome, count) in [("resolved", resolved), ("failed", failed)] {
+            out.push(Sample::of(&m::REMEDY_LETTERS, &[code, remedy, outcome], count as f64));
+        }
+    }
+    out
 }
 
 #[cfg(test)]

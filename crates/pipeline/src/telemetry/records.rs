@@ -2,6 +2,8 @@
 
 use super::histogram::Histogram;
 use super::{add, get};
+use crate::lock::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -48,6 +50,15 @@ impl RecordEnd {
     }
 }
 
+/// What became of the records to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct WriteTally {
+    written: u64,
+    dead: u64,
+    /// The records of a batch that the sink has not taken: it is retried, or ended the run.
+    refused: u64,
+}
+
 /// The counters of the records of a run.
 #[derive(Debug)]
 pub struct RecordMetrics {
@@ -55,6 +66,8 @@ pub struct RecordMetrics {
     ended: [AtomicU64; 5],
     written: AtomicU64,
     deleted: AtomicU64,
+    /// What became of the records to be written, read and changed as one.
+    writes: Mutex<WriteTally>,
     pub(super) commit: Histogram,
     /// Time of the last commit, in milliseconds since 1970; 0 before the first.
     last_commit_ms: AtomicU64,
@@ -67,6 +80,7 @@ impl Default for RecordMetrics {
             ended: Default::default(),
             written: AtomicU64::new(0),
             deleted: AtomicU64::new(0),
+            writes: Mutex::default(),
             commit: Histogram::new(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
             last_commit_ms: AtomicU64::new(0),
         }
@@ -115,6 +129,32 @@ impl RecordMetrics {
         add(&self.written, n);
         self.commit.observe(took.as_secs_f64());
         self.last_commit_ms.store(now_ms.max(0) as u64, Ordering::Relaxed);
+    }
+
+    /// Sets what became of the records to be written, in all committed batches.
+    pub fn set_writes(&self, written: u64, dead: u64) {
+        *lock(&self.writes) = WriteTally { written, dead, refused: 0 };
+    }
+
+    /// The sink did not take a batch of `n` records. A commit or another attempt replaces it.
+    pub fn refused(&self, n: u64) {
+        lock(&self.writes).refused = n;
+    }
+
+    /// A replay wrote `n` records that were dead.
+    pub fn resolved(&self, n: u64) {
+        let mut writes = lock(&self.writes);
+        let n = n.min(writes.dead);
+        writes.dead -= n;
+        writes.written += n;
+    }
+
+    /// The share of the records to be written that were written; 1 before there are any.
+    #[must_use]
+    pub fn write_success(&self) -> f64 {
+        let WriteTally { written, dead, refused } = *lock(&self.writes);
+        let all = written + dead + refused;
+        if all == 0 { 1.0 } else { written as f64 / all as f64 }
     }
 
     /// The number of records read from the source.

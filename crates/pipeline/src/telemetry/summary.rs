@@ -112,7 +112,6 @@ impl Telemetry {
         let r = &self.records;
         let counts = retries(&services);
         let sum = |of: fn(&ServiceMetrics) -> u64| services.iter().map(of).sum::<u64>();
-        let aside = r.ended_so(RecordEnd::Filtered) + r.ended_so(RecordEnd::Deduped);
         Summary {
             records: r.all(),
             matched: r.ended_so(RecordEnd::Matched),
@@ -133,7 +132,7 @@ impl Telemetry {
             limits: learned(&services).iter().take(LIMITS_MAX).map(LimitSummary::of).collect(),
             rate_limit_header_present: share(lanes.hinted, lanes.responses),
             malformed_headers: lanes.malformed,
-            spatial_write_success_rate: share(r.written(), r.all().saturating_sub(aside)),
+            spatial_write_success_rate: r.write_success(),
         }
     }
 }

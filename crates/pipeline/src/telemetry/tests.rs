@@ -45,6 +45,7 @@ fn filled() -> Telemetry {
     records.ended(RecordEnd::Matched);
     records.ended(RecordEnd::Failed);
     records.committed(2, Duration::from_millis(30), 1_000_500);
+    records.set_writes(2, 1);
     calls.cached();
     let tally =
         |gate: &str, looked, failed| GateTally { gate: gate.into(), looked, failed, ..GateTally::default() };
@@ -134,4 +135,21 @@ fn quantiles_are_upper_ends() {
         h.observe(v);
     }
     assert_eq!((h.counts().collect::<Vec<_>>(), h.count()), (counts.to_vec(), 4));
+}
+
+#[test]
+fn the_rate_of_writes_is_right_at_every_moment() {
+    let records = RecordMetrics::default();
+    assert_eq!(records.write_success(), 1.0, "nothing was to be written yet");
+    records.refused(10);
+    assert_eq!(records.write_success(), 0.0, "the sink did not take the first batch");
+    records.set_writes(8, 2);
+    assert_eq!(records.write_success(), 0.8, "it did after all");
+    records.refused(10);
+    assert_eq!(records.write_success(), 0.4);
+    records.set_writes(18, 2);
+    records.resolved(1);
+    assert_eq!(records.write_success(), 0.95, "a replay wrote one of the dead");
+    records.resolved(7);
+    assert_eq!(records.write_success(), 1.0);
 }

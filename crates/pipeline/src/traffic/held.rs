@@ -4,6 +4,7 @@
 //! that may make ten calls per second must not create it for a step on the same service that may
 //! make two.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tidegate_core::lane::LaneConfig;
@@ -12,6 +13,7 @@ use url::Url;
 
 use crate::lane::LaneKey;
 use crate::manifest::{Manifest, Policy, ServiceSpec};
+use crate::profile::form::Repeat;
 use crate::profile::{Profile, Profiles};
 use crate::source::{ServiceKind, file};
 
@@ -57,44 +59,70 @@ pub(crate) struct Use {
     pub(crate) service: String,
     /// Whether the source uses it, not a step.
     pub(crate) source: bool,
+    /// The service that it is the fallback of.
+    pub(crate) fallback_of: Option<String>,
     /// The key of the lane.
     pub(crate) key: LaneKey,
     /// The limits of this use.
     pub(crate) lane: LaneConfig,
+    /// The policy of its calls.
+    pub(crate) policy: Policy,
     /// The profile of the service.
     pub(crate) profile: Option<Profile>,
 }
 
 /// The uses of lanes by source and steps of a manifest. Errors are skipped here and reported where
 /// the service is used.
-pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
+pub(crate) fn uses(manifest: &Manifest) -> Vec<Use> {
     let pipeline = &manifest.pipeline;
-    let mut all: Vec<Use> = source(manifest, policy).into_iter().collect();
+    let mut all: Vec<Use> = source(manifest).into_iter().collect();
     for step in &pipeline.steps {
         let asks = step.geocode.as_ref().map(|geocode| (&geocode.service, true));
         let asks = asks.or(step.http.as_ref().map(|http| (&http.service, false)));
-        let Some((name, form, geocodes)) =
-            asks.and_then(|(name, geocodes)| Some((name, pipeline.services.get(name)?, geocodes)))
-        else {
-            continue;
-        };
-        let profile = named(form);
-        let base = match (&form.url, &profile) {
-            (Some(url), _) => Url::parse(url).ok(),
-            (None, Some(profile)) => profile.base_url().ok(),
-            (None, None) => None,
-        };
-        let Some(url) = base else { continue };
-        let has_auth = profile.as_ref().is_none_or(|profile| profile.form().auth.is_some());
-        // An `http` step sends a key even if the profile of the service does not mention one.
-        let keyed = has_auth || !geocodes;
-        let (key, lane) = (key(&url, form, keyed), of_step(policy, form, profile.as_ref()));
-        all.push(Use { service: name.clone(), source: false, key, lane, profile });
+        let Some((called, geocodes)) = asks else { continue };
+        let fallbacks = pipeline.services.get(called).map(|form| form.fallback.as_slice());
+        let names = std::iter::once(called).chain(fallbacks.unwrap_or_default());
+        let found = names.filter_map(|name| Some((name, pipeline.services.get(name)?)));
+        all.extend(found.filter_map(|(name, form)| {
+            let fallback_of = (name != called).then(|| called.clone());
+            of_called(manifest, (name, form), geocodes, fallback_of)
+        }));
     }
     all
 }
 
-fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
+/// The use of a service by a step.
+fn of_called(
+    manifest: &Manifest,
+    (name, form): (&str, &ServiceSpec),
+    geocodes: bool,
+    fallback_of: Option<String>,
+) -> Option<Use> {
+    let profile = named(form);
+    let url = match (&form.url, &profile) {
+        (Some(url), _) => Url::parse(url).ok()?,
+        (None, Some(profile)) => profile.base_url().ok()?,
+        (None, None) => return None,
+    };
+    let has_auth = profile.as_ref().is_none_or(|profile| profile.form().auth.is_some());
+    // An `http` step sends a key even if the profile of the service does not mention one.
+    let keyed = has_auth || !geocodes;
+    let policy = Policy::of_service(manifest, form);
+    let (key, lane) = (key(&url, form, keyed), of_step(&policy, form, profile.as_ref()));
+    Some(Use { service: name.to_owned(), source: false, fallback_of, key, lane, policy, profile })
+}
+
+/// The services that bill each call: by their profile, or because the manifest has a price.
+pub(super) fn billed(manifest: &Manifest) -> BTreeSet<String> {
+    let bills = |form: &ServiceSpec| {
+        let by_profile = || named(form).is_some_and(|profile| profile.form().repeat == Some(Repeat::Billed));
+        form.price_per_thousand.is_some_and(|price| price > 0.0) || by_profile()
+    };
+    let services = manifest.pipeline.services.iter();
+    services.filter(|(_, form)| bills(form)).map(|(name, _)| name.clone()).collect()
+}
+
+fn source(manifest: &Manifest) -> Option<Use> {
     let pipeline = &manifest.pipeline;
     let source = pipeline.source.as_ref()?;
     let none = ServiceSpec::default();
@@ -109,9 +137,10 @@ fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
     };
     let service = source.service.as_deref().or(url.host_str()).unwrap_or_default().to_owned();
     let at_once = source.paging.as_ref().and_then(|paging| paging.at_once);
-    let lane = of_source(policy, form, &profile, at_once);
+    let policy = Policy::of_service(manifest, form);
+    let lane = of_source(&policy, form, &profile, at_once);
     let key = key(&url, form, profile.form().auth.is_some());
-    Some(Use { service, source: true, key, lane, profile: Some(profile) })
+    Some(Use { service, source: true, fallback_of: None, key, lane, policy, profile: Some(profile) })
 }
 
 fn key(url: &Url, form: &ServiceSpec, keyed: bool) -> LaneKey {
@@ -153,7 +182,7 @@ mod tests {
   sink: { file: a.gpkg }
 ",
         );
-        let uses = uses(&manifest, &Policy::from(&manifest));
+        let uses = uses(&manifest);
         let rates: Vec<_> = uses.iter().map(|of| (of.key.to_string(), of.lane.limit.rate_max)).collect();
         assert_eq!(
             rates,
@@ -172,7 +201,7 @@ mod tests {
                 "  services: {{ g: {{ profile: nominatim, user_agent: x{service} }} }}\n  source: {{ file: a.csv }}\n  \
                  steps:\n    - geocode: {{ service: g, address: [a] }}\n  sink: {{ file: a.gpkg }}\n"
             ));
-            uses(&manifest, &Policy::from(&manifest))[0].lane.limit
+            uses(&manifest)[0].lane.limit
         };
         assert_eq!((of("").rate_max, of("").burst), (Some(1.0), Some(1.0)));
         assert_eq!(of(", requests_per_second: 0.5").rate_max, Some(0.5));

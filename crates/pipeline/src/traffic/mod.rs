@@ -13,11 +13,13 @@ mod held;
 
 pub(crate) use held::{of_source, of_step, uses};
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::Serialize;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
@@ -35,6 +37,30 @@ use crate::manifest::{Manifest, Policy, RateScope};
 use crate::run::source::Told;
 use crate::telemetry::{ServiceMetrics, Telemetry};
 
+/// The calls of a run to one service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ServiceCalls {
+    /// The name of the service.
+    pub service: String,
+    /// The number of calls, retries included.
+    pub calls: u64,
+    /// How many of them were answered.
+    pub answered: u64,
+    /// How many of them may have been executed twice, at most, if the service bills each: no answer
+    /// came, and the call was repeated without an idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maybe_twice: Option<u64>,
+    /// What they cost, if the manifest has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+}
+
+/// The prices of 1,000 calls, by service.
+fn prices(manifest: &Manifest) -> BTreeMap<String, f64> {
+    let services = manifest.pipeline.services.iter();
+    services.filter_map(|(name, form)| Some((name.clone(), form.price_per_thousand?))).collect()
+}
+
 /// The traffic of a run. Clones share it.
 #[derive(Clone)]
 pub struct Traffic {
@@ -46,7 +72,12 @@ pub struct Traffic {
 
 struct TrafficState {
     lanes: Lanes,
-    services: Mutex<Vec<ServiceMetrics>>,
+    /// The services that are called, with their names.
+    services: Mutex<Vec<(String, ServiceMetrics)>>,
+    /// The prices of 1,000 calls, by service.
+    prices: BTreeMap<String, f64>,
+    /// The services that bill each call.
+    billed: BTreeSet<String>,
     telemetry: Option<Arc<Telemetry>>,
     /// Whether every call is recorded in the audit, not only failed ones.
     all: bool,
@@ -75,7 +106,7 @@ impl Traffic {
     #[must_use]
     pub fn new(manifest: &Manifest, rate_max: Option<f64>, telemetry: Option<Arc<Telemetry>>) -> Traffic {
         let mut policy = Policy::from(manifest);
-        let held = uses(manifest, &policy);
+        let held = uses(manifest);
         let bound = LimitConfig { rate_max, burst: None, in_flight_max: u32::MAX, learn: false };
         policy.lane.limit = policy.lane.limit.and(bound);
         let scope = match manifest.pipeline.rate_limit.scope {
@@ -90,6 +121,8 @@ impl Traffic {
         let shared = TrafficState {
             lanes,
             services: Mutex::default(),
+            prices: prices(manifest),
+            billed: held::billed(manifest),
             telemetry,
             all: manifest.pipeline.audit.attempts,
             noted: Mutex::default(),
@@ -200,16 +233,40 @@ impl Traffic {
         self.shared.lanes.with(config)
     }
 
-    /// The counters of calls to one service.
+    /// The counters of calls to the service of this name.
     #[must_use]
-    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
-        self.shared.line(key, policy)
+    pub fn line(&self, name: &str, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
+        self.shared.line(name, key, policy)
+    }
+
+    /// The calls to each service so far, by name.
+    #[must_use]
+    pub fn by_service(&self) -> Vec<ServiceCalls> {
+        let mut all: Vec<ServiceCalls> = Vec::new();
+        for (name, metrics) in &*lock(&self.shared.services) {
+            let at = all.iter().position(|one| one.service == *name).unwrap_or_else(|| {
+                all.push(ServiceCalls { service: name.clone(), ..ServiceCalls::default() });
+                all.len() - 1
+            });
+            if let Some(one) = all.get_mut(at) {
+                one.calls += metrics.calls.attempts();
+                if self.shared.billed.contains(name) {
+                    *one.maybe_twice.get_or_insert(0) += metrics.calls.executed_twice_at_most();
+                }
+                one.answered += metrics.calls.by_attempt().map(|(_, _, answered)| answered).sum::<u64>();
+            }
+        }
+        all.sort_by(|a, b| a.service.cmp(&b.service));
+        for one in &mut all {
+            one.cost = self.shared.prices.get(&one.service).map(|price| one.calls as f64 * price / 1000.0);
+        }
+        all
     }
 
     /// The number of attempts sent so far, by all callers.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        lock(&self.shared.services).iter().map(|service| service.calls.attempts()).sum()
+        lock(&self.shared.services).iter().map(|(_, service)| service.calls.attempts()).sum()
     }
 
     /// The number of calls so far, each counted once whatever its attempts.
@@ -217,7 +274,7 @@ impl Traffic {
     pub fn requests(&self) -> u64 {
         let first =
             |service: &ServiceMetrics| service.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
-        lock(&self.shared.services).iter().map(first).sum()
+        lock(&self.shared.services).iter().map(|(_, service)| first(service)).sum()
     }
 
     /// The caller for a source, a step or a sink that calls the service of this name.
@@ -240,9 +297,9 @@ impl Drop for TrafficState {
 }
 
 impl TrafficState {
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
+    fn line(&self, name: &str, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         let service = ServiceMetrics::new(key, &self.lanes, policy);
-        lock(&self.services).push(service.clone());
+        lock(&self.services).push((name.to_owned(), service.clone()));
         if let Some(telemetry) = &self.telemetry {
             telemetry.adopt(service.clone());
         }
@@ -275,7 +332,7 @@ impl Caller {
 
     /// The counters of its calls to one service.
     pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
-        self.shared.line(key, policy)
+        self.shared.line(&self.to, key, policy)
     }
 
     /// Records that a call has ended; `what` describes it without secrets.

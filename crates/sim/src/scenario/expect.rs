@@ -71,7 +71,7 @@ impl fmt::Display for Within {
 }
 
 /// An expectation about one metric of one case.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Expectation {
     /// The value of every trial.
@@ -108,6 +108,24 @@ pub struct CheckedExpectation {
 }
 
 impl Expectation {
+    /// Every trial gives exactly this.
+    #[must_use]
+    pub fn exactly(value: f64) -> Expectation {
+        Expectation { equals: Some(value), ..Expectation::default() }
+    }
+
+    /// No trial gives less than this.
+    #[must_use]
+    pub fn no_less_than(value: f64) -> Expectation {
+        Expectation { at_least: Some(value), ..Expectation::default() }
+    }
+
+    /// No trial gives more than this.
+    #[must_use]
+    pub fn no_more_than(value: f64) -> Expectation {
+        Expectation { at_most: Some(value), ..Expectation::default() }
+    }
+
     /// The reason why the expectation itself is invalid, if it is.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {

@@ -14,7 +14,8 @@ use crate::contention::Contention;
 use crate::limiter::LimiterSpec;
 use crate::outcome::ScenarioOutcome;
 use crate::rival::Rival;
-use crate::world::{self, CaseSpec, WorldSpec};
+use crate::world::policy::ClientPolicy;
+use crate::world::{self, CaseSpec, WorldCase, WorldSpec};
 use expect::Expectations;
 use tidegate_core::suggest::{nearest, question};
 
@@ -29,6 +30,9 @@ pub struct Scenario {
     pub name: String,
     /// One sentence on why it exists.
     pub reason: String,
+    /// The manifest whose policy is that of the clients, unless a `client` section says otherwise. A
+    /// relative path starts at the directory of the scenario.
+    pub include: Option<String>,
     /// The seed of the random generator.
     #[serde(default = "one")]
     pub seed: u64,
@@ -83,6 +87,8 @@ pub struct ScenarioOptions {
     pub trials: Option<u32>,
     /// The names of additional policies to run.
     pub compare: Vec<String>,
+    /// The policy of the manifest that the scenario includes, which the caller has read.
+    pub included: Option<ClientPolicy>,
 }
 
 /// Why a scenario cannot be run.
@@ -136,6 +142,9 @@ impl Scenario {
         if let Some(flaw) = self.limiter.as_ref().and_then(LimiterSpec::flaw) {
             return Some(flaw);
         }
+        if self.include.is_some() && self.world.is_none() {
+            return Some("`include` needs a `world`".to_owned());
+        }
         let questions = [self.contention.is_some(), self.world.is_some(), self.limiter.is_some()];
         if questions.iter().filter(|asked| **asked).count() != 1 {
             return Some("give one of `contention`, `world` and `limiter`".to_owned());
@@ -184,7 +193,7 @@ impl Scenario {
             return Ok(outcome);
         }
         let worlds = match &self.world {
-            Some(world) => world::cases(world, &self.cases).map_err(invalid)?,
+            Some(world) => self.worlds(world, options.included)?,
             None => Vec::new(),
         };
         let rivals = compare::worlds(&worlds, &options.compare).map_err(invalid)?;
@@ -197,6 +206,24 @@ impl Scenario {
         }
         self.choose(&mut outcome);
         Ok(outcome)
+    }
+
+    /// The worlds of all cases; those without a `client` section have the included policy.
+    fn worlds(&self, world: &WorldSpec, included: Option<ClientPolicy>) -> Result<Vec<WorldCase>, Error> {
+        let mut worlds = world::cases(world, &self.cases).map_err(invalid)?;
+        if self.include.is_none() {
+            return Ok(worlds);
+        }
+        let policy = included.ok_or_else(|| {
+            Error::Invalid("the manifest that the scenario includes was not read".to_owned())
+        })?;
+        let has_client = |at: usize| {
+            world.client.is_some() || self.cases.get(at).is_some_and(|case| case.with.client.is_some())
+        };
+        for (_, case) in worlds.iter_mut().enumerate().filter(|(at, _)| !has_client(*at)) {
+            case.world.policy = policy;
+        }
+        Ok(worlds)
     }
 
     /// Keeps the metrics to show, in the order of the scenario.

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_ledger::audit::{
-    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
-    VerifiedLog,
+    AuditEntry, AuditFilter, AuditLog, Copies, LogHead, PUBLIC_FILE, PublicKey, REGISTER_FILE, RepairedCopy,
+    Signer, TamperFinding, TrustAnchors, VerifiedLog,
 };
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, StateDir};
 
-use super::{CommandFailure, Verify, failure, usage};
+use super::{CommandFailure, Trust, failure, usage};
 use crate::verb::plan;
 
 /// Selects an audit log.
@@ -41,39 +41,121 @@ impl Log {
         }
     }
 
-    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, CommandFailure> {
+    /// Its name in a register and in an anchor: its file, from the state directory on.
+    pub(super) fn file(&self) -> String {
         match self {
-            Log::Run { book, .. } => book.read(filter).map_err(failure),
-            Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
+            Log::Run { name, .. } => format!("{name}/{AUDIT_FILE}"),
+            Log::Letters { store, .. } => match store.place() {
+                LetterStoreLocation::File(path) => {
+                    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+                }
+                LetterStoreLocation::Url(_) => "letters".to_owned(),
+            },
         }
     }
 
-    pub(super) fn verify(
-        &mut self,
-        args: &Verify,
-    ) -> Result<Result<VerifiedLog, TamperFinding>, CommandFailure> {
-        let mut trust = match self {
-            Log::Run { name, public, own, copies, .. } => {
-                let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
-                keys.extend(own.clone());
-                TrustAnchors { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
-            }
-            Log::Letters { store, .. } => store.audit_trust().map_err(failure)?,
-        };
-        if let Some(path) = &args.public_key {
-            trust.keys = keys(path)?;
+    /// The hash of an entry.
+    pub(super) fn hash_at(&mut self, n: i64) -> Result<Option<String>, CommandFailure> {
+        match self {
+            Log::Run { book, .. } => book.hash_at(n).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_hash_at(n)?),
         }
-        if let Some(path) = &args.copies {
+    }
+
+    /// How far it has come; `None` if it has no entry.
+    pub(super) fn head(&mut self) -> Result<Option<LogHead>, CommandFailure> {
+        let last = self.read(&AuditFilter { limit: 1, ..AuditFilter::default() })?;
+        let file = self.file();
+        Ok(last.first().map(|entry| LogHead { file, n: entry.n, hash: entry.hash.clone() }))
+    }
+
+    /// Whether a register knows it.
+    pub(super) fn is_registered(&mut self) -> Result<bool, CommandFailure> {
+        match self {
+            Log::Run { book, .. } => book.is_registered().map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_is_registered()?),
+        }
+    }
+
+    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, CommandFailure> {
+        match self {
+            Log::Run { book, .. } => book.read(filter).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_read(filter)?),
+        }
+    }
+
+    /// The file of copied checkpoints: the one that was named, or the log's own.
+    pub(super) fn copies(&self, named: Option<&Path>) -> Result<Option<Copies>, CommandFailure> {
+        if let Some(path) = named {
             if !path.exists() {
                 return Err(usage(format!("no checkpoint copies at {}", path.display())));
             }
             let log = if let Log::Run { name, .. } = self { name.as_str() } else { "letters" };
-            trust.copies = Copies::new(path, log).all().map_err(failure)?;
+            return Ok(Some(Copies::new(path, log)));
         }
+        Ok(match self {
+            Log::Run { name, copies, .. } => Some(Copies::new(copies, name)),
+            Log::Letters { store, .. } => store.audit_copies(),
+        })
+    }
+
+    pub(super) fn verify(&mut self, args: &Trust) -> Result<Verification, CommandFailure> {
+        let mut trust = match self {
+            Log::Run { public, own, .. } => {
+                let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
+                keys.extend(own.clone());
+                TrustAnchors { keys, copies: Vec::new() }
+            }
+            Log::Letters { store, .. } => store.audit_trust()?,
+        };
+        if let Some(path) = &args.public_key {
+            trust.keys = keys(path)?;
+        }
+        let copies = self.copies(args.copies.as_deref())?;
+        let held = copies.as_ref().map(Copies::read).transpose().map_err(failure)?.unwrap_or_default();
+        trust.copies = held.checkpoints;
+        let found = match self {
+            Log::Run { book, .. } => book.verify(&trust).map_err(failure)?,
+            Log::Letters { store, .. } => store.audit_check(&trust)?,
+        };
+        let mut letters = Vec::new();
+        if let Log::Letters { store, .. } = self {
+            store.check_letters()?;
+            letters.extend(store.damaged().iter().map(|(id, how)| format!("letter {id}: {how}")));
+        }
+        Ok(Verification { found, copies, damaged: held.damaged, letters })
+    }
+
+    /// Writes the copies of a log anew that was verified.
+    pub(super) fn repair(&mut self, copies: &Copies) -> Result<RepairedCopy, CommandFailure> {
         match self {
-            Log::Run { book, .. } => book.verify(&trust).map_err(failure),
-            Log::Letters { store, .. } => store.audit_check(&trust).map_err(failure),
+            Log::Run { book, .. } => book.repair(copies).map_err(failure),
+            Log::Letters { store, .. } => Ok(store.audit_repair(copies)?),
         }
+    }
+}
+
+/// What was found in a log and in its copies.
+pub(super) struct Verification {
+    pub(super) found: Result<VerifiedLog, TamperFinding>,
+    /// The copies that were used.
+    pub(super) copies: Option<Copies>,
+    /// The lines of their file that are damaged.
+    pub(super) damaged: Vec<usize>,
+    /// The letters beside the log that are damaged, and how.
+    pub(super) letters: Vec<String>,
+}
+
+impl Verification {
+    /// What is wrong with the copies, if something is.
+    pub(super) fn copy_damage(&self) -> Option<String> {
+        let path = self.copies.as_ref()?.path().display();
+        let lines = match self.damaged.as_slice() {
+            [] => return None,
+            [one] => format!("line {one}"),
+            [first, .., last] => format!("{} lines from {first} to {last}", self.damaged.len()),
+        };
+        Some(format!("the copy {path} is damaged at {lines}"))
     }
 }
 
@@ -149,8 +231,21 @@ pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
     if letters.exists() {
         all.push(of_letters(&letters.to_string_lossy())?);
     }
-    if all.is_empty() {
+    // A register without logs is a finding of `verify`.
+    if all.is_empty() && !which.state.join(REGISTER_FILE).exists() {
         return Err(usage(format!("no audit in {}; set --state or --store", which.state.display())));
     }
     Ok(all)
+}
+
+impl AuditSource {
+    /// The state directory, if the logs are those of one.
+    pub(super) fn state(&self) -> Option<&Path> {
+        self.store.is_none().then_some(self.state.as_path())
+    }
+
+    /// Whether all logs of the state directory are meant.
+    pub(super) fn is_whole(&self) -> bool {
+        self.store.is_none() && self.manifest.is_none()
+    }
 }

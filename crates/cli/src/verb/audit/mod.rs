@@ -1,6 +1,8 @@
 //! `tidegate audit`: shows and verifies audit logs.
 
+mod anchor;
 mod log;
+mod register;
 
 use std::io;
 use std::path::PathBuf;
@@ -30,9 +32,12 @@ Examples:
   tidegate audit show parcels.yaml --code INVALID_GEOMETRY --format ndjson
   tidegate audit verify
   tidegate audit verify parcels.yaml --public-key auditor/audit.pub --copies auditor/parcels.checkpoints
+  tidegate audit repair-copies
+  tidegate audit anchor --to /mnt/elsewhere/anchors.txt
+  tidegate audit verify --anchor /mnt/elsewhere/anchors.txt
   tidegate audit match parcels.yaml 17 \"what the halt said\"
 
-Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown;
+Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown, or a copy or a letter is damaged;
 2 no audit found; 75 the server of the store is down, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,6 +48,9 @@ pub(crate) struct Args {
 enum Command {
     Show(Show),
     Verify(Verify),
+    RepairCopies(RepairCopies),
+    Accept(register::Accept),
+    Anchor(anchor::AnchorArgs),
     Match(Match),
 }
 
@@ -88,15 +96,40 @@ struct Show {
 struct Verify {
     #[command(flatten)]
     which: AuditSource,
+    #[command(flatten)]
+    trust: Trust,
+    /// Where heads are kept that the audits must contain: a file, - for standard input, s3://BUCKET/FOLDER,
+    /// postgres://…, or env:NAME and file:PATH that contain one of them
+    #[arg(long, value_name = "PLACE")]
+    anchor: Option<String>,
+    #[command(flatten)]
+    anchors: anchor::AnchorStore,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
+    format: AuditFormat,
+}
+
+/// What is trusted.
+#[derive(clap::Args)]
+struct Trust {
     /// File with trusted public keys, one per line
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
     /// File with copies of the checkpoints
     #[arg(long, value_name = "FILE")]
     copies: Option<PathBuf>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
-    format: AuditFormat,
+}
+
+/// Write damaged copies of the checkpoints anew, from an audit that is intact
+///
+/// The audit is verified first. The damaged file stays beside the new one, with the ending .damaged.
+/// A copy that is longer than what the audit holds is left as it is: it may be evidence.
+#[derive(clap::Args)]
+struct RepairCopies {
+    #[command(flatten)]
+    which: AuditSource,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 /// Check a value against the commitment in an entry
@@ -130,6 +163,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let done = match &args.what {
         Command::Show(args) => show(args),
         Command::Verify(args) => verify(args),
+        Command::RepairCopies(args) => repair(args),
+        Command::Accept(args) => register::accept(args),
+        Command::Anchor(args) => anchor::run(args),
         Command::Match(args) => matches(args),
     };
     match done {
@@ -213,13 +249,14 @@ fn show(args: &Show) -> Result<(Exit, String), CommandFailure> {
 
 fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
     let (mut exit, mut text, mut values) = (Exit::Done, String::new(), Vec::new());
-    for mut log in logs(&args.which)? {
-        let done = log.verify(args)?;
-        let name = log.name();
-        if done.is_err() {
+    let mut all = logs(&args.which)?;
+    for log in &mut all {
+        let done = log.verify(&args.trust)?;
+        let (name, damage) = (log.name(), done.copy_damage());
+        if done.found.is_err() || damage.is_some() || !done.letters.is_empty() {
             exit = Exit::Failure;
         }
-        values.push(match &done {
+        let mut value = match &done.found {
             Ok(whole) => json!({
                 "log": name, "whole": true, "entries": whole.entries, "checkpoints": whole.checkpoints,
                 "key": whole.key, "copied": whole.copied, "hash": whole.hash,
@@ -227,13 +264,65 @@ fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
             Err(finding) => json!({
                 "log": name, "whole": false, "entry": finding.n, "fault": finding.fault.as_str(), "why": finding.why,
             }),
-        });
-        text.push_str(&match &done {
+        };
+        text.push_str(&match &done.found {
             Ok(whole) => format!("{name}: {}\n", told(whole)),
             Err(finding) => format!("{name}: MODIFIED: {finding}\n"),
         });
+        if let Some(damage) = damage {
+            let advice = match &done.found {
+                Ok(_) => "; write it anew with `tidegate audit repair-copies` and the same options",
+                Err(_) => "",
+            };
+            text.push_str(&format!("{name}: COPY DAMAGED: {damage}{advice}\n"));
+            value["copy_damage"] = damage.into();
+        }
+        if !done.letters.is_empty() {
+            text.extend(done.letters.iter().map(|what| format!("{name}: DAMAGED: {what}\n")));
+            value["damaged_letters"] = done.letters.into();
+        }
+        values.push(value);
+    }
+    let found = register::findings(&args.which, &mut all)?;
+    if !found.is_empty() {
+        exit = Exit::Failure;
+        text.extend(found.iter().map(|what| format!("REGISTER: {what}\n")));
+        text.push_str("If this was meant, accept it with `tidegate audit accept --why TEXT`\n");
+        values.push(json!({ "log": null, "whole": false, "register": found }));
+    }
+    if let Some(place) = &args.anchor {
+        let found = anchor::findings((place, &args.anchors), &args.which, &mut all)?;
+        if found.is_empty() {
+            text.push_str("the anchor is in the audits\n");
+        } else {
+            exit = Exit::Failure;
+            text.extend(found.iter().map(|what| format!("ANCHOR: {what}\n")));
+        }
+        values.push(json!({ "log": null, "whole": found.is_empty(), "anchor": found }));
     }
     Ok((exit, if args.format == AuditFormat::Table { text } else { list(values, args.format) }))
+}
+
+fn repair(args: &RepairCopies) -> Result<(Exit, String), CommandFailure> {
+    let (mut exit, mut text) = (Exit::Done, String::new());
+    for mut log in logs(&args.which)? {
+        let done = log.verify(&args.trust)?;
+        let line = match (&done.found, done.copies.as_ref().filter(|_| !done.damaged.is_empty())) {
+            (Err(finding), _) => {
+                exit = Exit::Failure;
+                format!("MODIFIED: {finding}; its copies are left as they are")
+            }
+            (Ok(_), None) => "its copies are whole".to_owned(),
+            (Ok(_), Some(copies)) => {
+                let repaired = log.repair(copies)?;
+                let path = copies.path().display();
+                let (k, damaged) = (repaired.checkpoints, repaired.damaged.display());
+                format!("wrote {path} anew with {k} checkpoints; the damaged file is {damaged}")
+            }
+        };
+        text.push_str(&format!("{}: {line}\n", log.name()));
+    }
+    Ok((exit, text))
 }
 
 fn told(whole: &VerifiedLog) -> String {

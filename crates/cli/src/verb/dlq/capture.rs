@@ -13,7 +13,7 @@ use tidegate_geo::validity::{Reason, first_flaw};
 use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
 use tidegate_ledger::letter::{
-    Failure, Letter, LetterSource, Letters, Payload, Put, RecordKeys, Versions, flood,
+    Failure, Letter, LetterSource, Letters, Payload, Put, RecordKeys, Versions, flood, worker,
 };
 
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
@@ -188,7 +188,7 @@ fn letter(
             code,
             message,
             driver: "geojson".into(),
-            worker: format!("pid {}", std::process::id()),
+            worker: worker(),
             failed_ms: now_ms,
             ..Failure::default()
         },

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_client::store as object;
-use tidegate_core::letter::LetterState;
+use tidegate_core::letter::{LetterState, blur};
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::archive;
 use tidegate_ledger::letter::store::{Amend, LetterPage};
@@ -15,23 +15,22 @@ use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
+use crate::verb::cloud::CloudArgs;
 
 /// Copy letters to an archive and verify it
 ///
-/// Write zstd-compressed NDJSON with a manifest of hashes to a directory or s3://bucket/base.
-/// Everything is read back and compared before a letter is marked as archived. Open letters stay
-/// open, sealed payloads stay sealed. Credentials of a bucket are read from AWS_ACCESS_KEY_ID and
-/// AWS_SECRET_ACCESS_KEY.
+/// Write zstd-compressed NDJSON with a manifest of hashes to a directory or a bucket. Everything is
+/// read back and compared before a letter is marked as archived. Open letters stay open, sealed
+/// payloads stay sealed.
 #[derive(clap::Args)]
 pub(super) struct Archive {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Archive location: a directory or s3://bucket/base
+    /// Archive location: a directory, s3://bucket/base, az://container/base or gs://bucket/base
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// URL of an S3-compatible service [default: AWS]
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<url::Url>,
+    #[command(flatten)]
+    cloud: CloudArgs,
     /// Allow the endpoint to resolve to a private address
     #[arg(long)]
     allow_private: bool,
@@ -104,16 +103,7 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
         return Ok(Exit::Done);
     }
     let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
-    settings.s3.endpoint.clone_from(&args.endpoint);
-    settings.s3.private = args.allow_private;
-    settings.s3.region = std::env::var("AWS_REGION").ok();
-    let usual = |name: &str| {
-        let set = std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        set.then(|| tidegate_client::secret::SecretRef::Env(name.into()))
-    };
-    settings.s3.access_key = usual("AWS_ACCESS_KEY_ID");
-    settings.s3.secret_key = usual("AWS_SECRET_ACCESS_KEY");
-    settings.s3.session_token = usual("AWS_SESSION_TOKEN");
+    settings.cloud = args.cloud.settings(args.allow_private);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
@@ -219,7 +209,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
             .iter()
             .map(|i| {
                 json!({
-                    "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": i.message,
+                    "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": blur(&i.message),
                     "failed": i.failed, "batch": i.batch, "opened": rfc3339(i.opened_ms),
                     "fingerprint": i.fingerprint.to_string(),
                 })
@@ -237,7 +227,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
                 i.pipeline.clone(),
                 format!("{} of {}", thousands(i.failed), thousands(i.batch)),
                 i.code.clone(),
-                i.message.clone(),
+                blur(&i.message),
             ]
         })
         .collect();

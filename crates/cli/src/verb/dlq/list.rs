@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tidegate_core::letter::LetterState;
+use tidegate_core::letter::auto::success;
+use tidegate_core::letter::{LetterState, blur};
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::Letter;
@@ -88,34 +89,20 @@ pub(super) fn coarse(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
-/// Truncates the numbers in a message to one decimal, so that it does not reveal coordinates.
-pub(in crate::verb) fn blur(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let (mut whole, mut digits) = (false, None);
-    for c in text.chars() {
-        match (c, digits) {
-            ('0'..='9', Some(n)) => {
-                digits = Some(n + 1);
-                if n >= 1 {
-                    continue;
-                }
-            }
-            ('0'..='9', None) => whole = true,
-            ('.', None) if whole => digits = Some(0u32),
-            _ => (whole, digits) = (false, None),
-        }
-        out.push(c);
+/// Rounds the positions in all texts of a value.
+fn blur_all(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = blur(text),
+        Value::Array(items) => items.iter_mut().for_each(blur_all),
+        Value::Object(fields) => fields.values_mut().for_each(blur_all),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-    out
 }
 
 /// The letter as JSON; coordinates are rounded unless `exact`.
 pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
     let mut letter = letter.clone();
     let fingerprint = letter.fingerprint().to_string();
-    if !exact {
-        letter.failure.message = blur(&letter.failure.message);
-    }
     if let (Some(spatial), false) = (&mut letter.spatial, exact) {
         spatial.bbox = spatial.bbox.map(|b| b.map(coarse));
         spatial.native_bbox = None;
@@ -124,6 +111,11 @@ pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
         }
     }
     let mut value = json!(letter);
+    if !exact {
+        for part in ["failure", "spatial", "remedies", "source"] {
+            value.get_mut(part).map(blur_all);
+        }
+    }
     value["first_seen"] = rfc3339(letter.first_failed_ms()).into();
     value["last_seen"] = rfc3339(letter.last_seen_ms).into();
     value["record"] = record(&letter).into();
@@ -246,6 +238,17 @@ pub(super) fn stats(args: &StatsArgs, desk: &mut OpenLetterStore) -> Done {
             out::data(&table(&head, &rows, &[1, 2, 3, 4]))?;
             let health = desk.store.health(desk.now_ms)?;
             out::say(&words(&health, desk.now_ms));
+            for rule in &health.rules {
+                let remedy = if rule.remedy.is_empty() { String::new() } else { format!(" {}", rule.remedy) };
+                let share = success(rule.resolved, rule.failed).unwrap_or_default() * 100.0;
+                out::say(&format!(
+                    "unasked, {}: {}{remedy}: {} resolved, {} failed again, {share:.0} % success",
+                    rule.pipeline,
+                    rule.code,
+                    thousands(rule.resolved),
+                    thousands(rule.failed)
+                ));
+            }
         }
     }
     Ok(Exit::Done)
@@ -290,20 +293,4 @@ pub(super) fn export(args: &Export, desk: &mut OpenLetterStore) -> Done {
         out::data(&format!("{}\n", json!(done)))?;
     }
     Ok(Exit::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_as_coarse_as_the_place() {
-        for (exact, coarse) in [
-            ("Self-intersection[16.3712 48.2081]", "Self-intersection[16.3 48.2]"),
-            ("row 17, 30.25 s, v1.2.3456", "row 17, 30.2 s, v1.2.3456"),
-            ("nothing. 5", "nothing. 5"),
-        ] {
-            assert_eq!(blur(exact), coarse);
-        }
-    }
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tidegate_core::letter::blur;
 use tidegate_core::quote::shell;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::AuditEvent;
@@ -13,7 +14,7 @@ use tidegate_ledger::letter::store::LetterPage;
 use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
-use super::list::{blur, coarse};
+use super::list::coarse;
 use super::subject::record;
 use super::{Done, OpenLetterStore};
 use crate::exit::Exit;
@@ -115,14 +116,15 @@ fn dot(letter: &Letter, exact: bool, command: &str) -> Value {
     });
     let middle = middle.filter(|(x, y)| x.abs() <= 180.0 && y.abs() <= 90.0);
     let place = |x: f64| if exact { x } else { coarse(x) };
+    let said = |text: &str| if exact { text.to_owned() } else { blur(text) };
     let f = &letter.failure;
     json!({
         "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
-        "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
+        "message": said(&f.message), "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
         "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "times": letter.times,
         "record": record(letter), "first": rfc3339(letter.first_failed_ms()), "last": rfc3339(letter.last_seen_ms),
         "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
-        "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),
+        "defect": s.and_then(|s| s.defect.as_ref()).map(|d| said(&d.reason)),
         "source": format!("{} {}", letter.source.uri, letter.source.position).trim(),
         "store": command, "lon": middle.map(|m| place(m.0)), "lat": middle.map(|m| place(m.1)),
     })

@@ -1,15 +1,20 @@
 //! `dlq fix` and `dlq edit`: repair letters by rule or manually.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::remedy::{Fixer, NAMES, RemedyCounts, RepairRule};
+use tidegate_ledger::letter::replay::Rerun;
+use tidegate_ledger::letter::store::By;
+use tidegate_ledger::letter::{Letter, LetterError, LetterFilter};
 use tidegate_pipeline::manifest;
 
 use super::filter::{FilterArgs, bbox};
-use super::{Done, LetterFormat, OpenLetterStore, usage};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, rerun, usage};
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
@@ -129,9 +134,12 @@ pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
     let mut filter = args.filter.bounded(desk, args.all || pipeline.is_some())?;
     filter.pipeline = filter.pipeline.or(pipeline);
     let mut told = Vec::new();
+    let mut sinks = Sinks::of(desk)?;
     for rule in &rules {
         let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: args.dry_run };
-        let count: RemedyCounts = fixer.fix(rule, &filter, desk.now_ms)?;
+        let fixed =
+            fixer.fix_for(rule, &filter, desk.now_ms, &mut |letter, payload| sinks.refusal(letter, payload));
+        let count: RemedyCounts = fixed.map_err(|e| sinks.failure(e))?;
         told.push((rule.id(), count));
     }
     if desk.format != LetterFormat::Table {
@@ -157,12 +165,60 @@ pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
     Ok(Exit::Done)
 }
 
+/// The sinks of the pipelines, asked whether they can hold what a remedy made.
+struct Sinks {
+    /// The definition of each pipeline.
+    specs: BTreeMap<String, String>,
+    open: BTreeMap<String, Box<dyn Rerun>>,
+    /// Why one of them could not be asked.
+    silent: Option<String>,
+}
+
+impl Sinks {
+    fn of(desk: &mut OpenLetterStore) -> Result<Sinks, CommandFailure> {
+        let mut specs = BTreeMap::new();
+        for group in desk.store.stats(&LetterFilter::default(), By::Pipeline, desk.now_ms)? {
+            if let Some(spec) = desk.store.pipeline(&group.name)? {
+                specs.insert(group.name, spec);
+            }
+        }
+        Ok(Sinks { specs, open: BTreeMap::new(), silent: None })
+    }
+
+    fn refusal(&mut self, letter: &Letter, payload: &[u8]) -> Result<Option<String>, LetterError> {
+        // The sink of a pipeline without a definition is unknown, and so is a replay.
+        let Some(spec) = self.specs.get(&letter.pipeline) else { return Ok(None) };
+        let asked = match self.open.entry(letter.pipeline.clone()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => rerun::of(spec, None).map(|sink| new.insert(sink)),
+        };
+        let asked = asked.and_then(|sink| sink.refusal(letter, payload).map_err(|why| why.to_string()));
+        asked.map_err(|why| {
+            let why = format!(
+                "cannot ask the sink of {} whether it can hold the result: {why}; the letter was not changed",
+                letter.pipeline
+            );
+            self.silent = Some(why.clone());
+            LetterError::Refused(why)
+        })
+    }
+
+    /// A sink that cannot be asked now may be asked later.
+    fn failure(&self, error: LetterError) -> CommandFailure {
+        match &self.silent {
+            Some(why) => CommandFailure(Exit::TryLater, why.clone()),
+            None => error.into(),
+        }
+    }
+}
+
 pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     let id = desk.id(&args.id)?;
     let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("no letter {id}")))?;
     if !row.letter.state.is_mendable() {
         return Err(usage(format!("letter {id} is {} and can no longer be edited", row.letter.state)));
     }
+    let mut sinks = Sinks::of(desk)?;
     let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: false };
     fixer.reveal(&mut row)?;
     let payload = match &args.from {
@@ -183,13 +239,14 @@ pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
         out::say("no changes");
         return Ok(Exit::Done);
     }
-    fixer.edit(row, trimmed, desk.now_ms)?;
+    let edited = fixer.edit(row, trimmed, desk.now_ms, &mut |letter, payload| sinks.refusal(letter, payload));
+    edited.map_err(|e| sinks.failure(e))?;
     out::say(&format!("letter {id} is valid and can be replayed"));
     Ok(Exit::Done)
 }
 
 /// Opens bytes in the user's editor and returns the result.
-fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
+fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, CommandFailure> {
     if !std::io::stdin().is_terminal() {
         return Err(usage("no terminal for an editor; pass --from FILE"));
     }

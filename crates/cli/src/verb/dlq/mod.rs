@@ -24,6 +24,7 @@ use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
 use tidegate_core::quote::shell;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
+use tidegate_ledger::letter::store::Purged;
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
 use crate::execute::counted;
@@ -141,7 +142,26 @@ impl OpenLetterStore {
                 counted(purged.purged, "letter", "letters")
             ));
         }
+        if let Some(why) = unarchived(&purged) {
+            out::say(&format!("tidegate dlq: {why}"));
+        }
         Ok(OpenLetterStore { place, store, keys, key_file: how.key.clone(), format: how.format, now_ms })
+    }
+
+    /// Names the letters that the command met and that are damaged. They were left out, so a command
+    /// that was successful otherwise was not.
+    fn name_damaged(&self, done: Done) -> Done {
+        let damaged = self.store.damaged();
+        for (id, how) in damaged.iter().take(20) {
+            out::say(&format!("tidegate dlq: letter {id} is damaged and was left out: {how}"));
+        }
+        if damaged.len() > 20 {
+            out::say(&format!("tidegate dlq: {} letters are damaged", damaged.len()));
+        }
+        match done {
+            Ok(Exit::Done) if !damaged.is_empty() => Ok(Exit::Failure),
+            other => other,
+        }
     }
 
     /// Another command on this store, to be pasted.
@@ -166,30 +186,49 @@ impl OpenLetterStore {
     }
 }
 
+/// Why open letters are still there after the end of their retention, if there are some.
+pub(super) fn unarchived(purged: &Purged) -> Option<String> {
+    let letters = counted(purged.unarchived, "open letter", "open letters");
+    match (purged.unarchived, &purged.fault) {
+        (0, None) => None,
+        (_, Some(why)) => Some(format!("{letters} past the retention period: {why}")),
+        (_, None) => Some(format!(
+            "{letters} past the retention period stay: they are not archived. Use `dlq archive`, or set `dead_letters.archive`"
+        )),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let make = matches!(args.what, Command::Capture(_) | Command::Put(_) | Command::Capacity(_));
-    let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| match &args.what {
-        Command::Ls(args) => list::ls(args, &mut desk),
-        Command::Stats(args) => list::stats(args, &mut desk),
-        Command::Export(args) => list::export(args, &mut desk),
-        Command::Show(args) => show::run(args, &mut desk),
-        Command::Audit(args) => show::audit(args, &mut desk),
-        Command::Map(args) => map::run(args, &mut desk),
-        Command::Capture(args) => capture::run(args, &mut desk),
-        Command::Put(args) => put::run(args, &mut desk),
-        Command::Fix(args) => mend::fix(args, &mut desk),
-        Command::Edit(args) => mend::edit(args, &mut desk),
-        Command::Replay(args) => replay::run(args, &mut desk),
-        Command::Archive(args) => keep::archive(args, &mut desk),
-        Command::Purge(args) => purge::run(args, &mut desk),
-        Command::Hold(args) => keep::hold(args, &mut desk),
-        Command::Release(args) => keep::release(args, &mut desk),
-        Command::Dismiss(args) => keep::dismiss(args, &mut desk),
-        Command::Incidents(args) => keep::incidents(args, &mut desk),
-        Command::Capacity(args) => keep::capacity(args, &mut desk),
+    let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| {
+        let done = verb(&args.what, &mut desk);
+        desk.name_damaged(done)
     });
     done.or_else(|CommandFailure(exit, why)| {
         out::say(&format!("tidegate dlq: {why}"));
         Ok(exit)
     })
+}
+
+fn verb(what: &Command, desk: &mut OpenLetterStore) -> Done {
+    match what {
+        Command::Ls(args) => list::ls(args, desk),
+        Command::Stats(args) => list::stats(args, desk),
+        Command::Export(args) => list::export(args, desk),
+        Command::Show(args) => show::run(args, desk),
+        Command::Audit(args) => show::audit(args, desk),
+        Command::Map(args) => map::run(args, desk),
+        Command::Capture(args) => capture::run(args, desk),
+        Command::Put(args) => put::run(args, desk),
+        Command::Fix(args) => mend::fix(args, desk),
+        Command::Edit(args) => mend::edit(args, desk),
+        Command::Replay(args) => replay::run(args, desk),
+        Command::Archive(args) => keep::archive(args, desk),
+        Command::Purge(args) => purge::run(args, desk),
+        Command::Hold(args) => keep::hold(args, desk),
+        Command::Release(args) => keep::release(args, desk),
+        Command::Dismiss(args) => keep::dismiss(args, desk),
+        Command::Incidents(args) => keep::incidents(args, desk),
+        Command::Capacity(args) => keep::capacity(args, desk),
+    }
 }

@@ -83,6 +83,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
+    desk.store.plans_settle(desk.now_ms)?;
     if args.list {
         let plans: Vec<_> = desk.store.plans_running()?.iter().map(plan_json).collect();
         out::data(&format!("{:#}\n", json!(plans)))?;
@@ -188,7 +189,8 @@ fn wait(until: Instant, stop: &AtomicBool) {
 fn plan_json(plan: &ReplayPlan) -> serde_json::Value {
     json!({
         "plan": plan.plan, "pipeline": plan.pipeline, "state": plan.state, "members": plan.members,
-        "resolved": plan.resolved, "dead": plan.dead, "back": plan.back, "left": plan.left,
+        "resolved": plan.resolved, "dead": plan.dead, "back": plan.back, "purged": plan.purged,
+        "left": plan.left,
     })
 }
 
@@ -201,8 +203,9 @@ fn summary(args: &Args, desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
             out::say(&format!("to continue: {}", desk.command(&args.resume_words(p.plan))));
         }
         for p in plans {
+            let purged = if p.purged > 0 { format!("{} purged, ", p.purged) } else { String::new() };
             out::say(&format!(
-                "replay {} of {} is {}: {} resolved, {} failed again, {} returned, {} left of {}",
+                "replay {} of {} is {}: {} resolved, {} failed again, {} returned, {purged}{} left of {}",
                 p.plan, p.pipeline, p.state, p.resolved, p.dead, p.back, p.left, p.members
             ));
         }

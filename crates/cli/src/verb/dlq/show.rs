@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use tidegate_core::letter::blur;
 use tidegate_core::quote::is_unsafe;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 use tidegate_ledger::letter::Letter;
+use tidegate_ledger::letter::store::PayloadReference;
 
-use super::list::{blur, plain};
+use super::list::plain;
 use super::subject::record;
 use super::table::{ago, table};
 use super::{Done, LetterFormat, OpenLetterStore, usage};
@@ -59,6 +61,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         let mut value = plain(letter, exact);
         value["audit"] = json!(audit.iter().map(entry).collect::<Vec<_>>());
         value["children"] = json!(children.iter().map(ToString::to_string).collect::<Vec<_>>());
+        value["payload_references"] = json!(row.references);
         value["sealed_with"] = json!(row.sealed.as_ref().map(|s| &s.key_id));
         if exact {
             value["received"] = String::from_utf8_lossy(&letter.payload.received).into();
@@ -85,17 +88,19 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             _ => letter.state.to_string(),
         },
     );
-    let message = if exact { f.message.clone() } else { blur(&f.message) };
+    let said = |text: &str| if exact { text.to_owned() } else { blur(text) };
+    let message = said(&f.message);
     say("what", format!("{} ({}): {message}", f.code, f.class));
     say("meaning", f.code.meaning().unwrap_or_default().to_owned());
-    f.causes.iter().for_each(|cause| say("because", cause.clone()));
+    f.causes.iter().for_each(|cause| say("because", said(cause)));
     say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));
     say("record", record(letter));
     say("source", format!("{} {}", letter.source.uri, letter.source.position).trim().to_owned());
-    say("service", format!("{} {}", f.service, f.driver).trim().to_owned());
+    say("service", [f.service_name.as_str(), &f.driver].join(" ").trim().to_owned());
+    say("host", f.service.clone());
     if let Some(http) = &f.http {
         let status = http.status.map_or_else(|| "no status".into(), |s| s.to_string());
-        say("asked", format!("{} {}: {status}", http.method, http.url));
+        say("asked", format!("{} {}: {status}", http.method, said(&http.url)));
     }
     say("breaker", f.breaker.clone());
     if let Some(s) = plain(letter, exact).get("spatial") {
@@ -106,6 +111,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             "geometry",
             format!("{} with {} vertices in {}", text("geometry_type"), text("vertices"), text("source_crs")),
         );
+        say("target", text("target_crs"));
         say("box", text("bbox"));
         if let Some(d) = s.get("defect") {
             let get = |name: &str| d.get(name).map(ToString::to_string).unwrap_or_default();
@@ -120,9 +126,14 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     for (n, a) in f.attempts.iter().enumerate() {
         let status = a.status.map_or_else(String::new, |s| format!(" {s}"));
         let waited = if a.delay_ms > 0 { format!(", {} ms later", a.delay_ms) } else { String::new() };
-        say(&format!("attempt {}", n + 1), format!("{} {}{status}{waited}", rfc3339(a.at_ms), a.verdict));
+        let hint = a.hint_ms.map_or_else(String::new, |ms| format!(", asked for a wait of {ms} ms"));
+        let took = format!(", took {} ms", a.took_ms);
+        let what = format!("{} {}{status}{took}{hint}{waited}", rfc3339(a.at_ms), a.verdict);
+        say(&format!("attempt {}", n + 1), what);
     }
     say("given up", rfc3339(f.failed_ms));
+    say("worker", f.worker.clone());
+    say("trace", f.trace_id.clone());
     say(
         "deaths",
         match letter.lineage.parent {
@@ -137,12 +148,17 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     say("keys", format!("{} → {}", letter.idempotency_key, letter.effect_key));
     say("group", letter.fingerprint().to_string());
     for r in &letter.remedies {
-        say("remedy", format!("{} {} by {}: {}", rfc3339(r.at_ms), r.rule, r.who, r.note));
+        say("remedy", format!("{} {} by {}: {}", rfc3339(r.at_ms), r.rule, r.who, said(&r.note)));
     }
     say("kept until", rfc3339(letter.retain_until_ms));
     say("archive", letter.archive.clone().unwrap_or_default());
     for e in &audit {
         say("audit", format!("{} {} by {} {}", rfc3339(e.at_ms), e.act, e.who, e.detail));
+    }
+    for (name, reference) in [("received", &row.references.received), ("now", &row.references.current)] {
+        if let Some(PayloadReference { sha256, bytes }) = reference {
+            say("blob", format!("{name} sha256:{sha256}, {bytes} bytes"));
+        }
     }
     match (&row.sealed, exact) {
         (_, true) => {
@@ -180,7 +196,11 @@ fn entry(e: &AuditEntry) -> serde_json::Value {
 pub(super) fn audit(args: &LetterAuditArgs, desk: &mut OpenLetterStore) -> Done {
     if args.verify {
         let (n, hash) = desk.store.audit_verify()?;
-        out::data(&format!("{}\n", json!({ "entries": n, "last_hash": hash, "whole": true })))?;
+        let letters = desk.store.check_letters()?;
+        let damaged: Vec<String> = desk.store.damaged().keys().map(ToString::to_string).collect();
+        let (whole, checked) = (true, json!({ "checked": letters, "damaged": damaged }));
+        let found = json!({ "entries": n, "last_hash": hash, "whole": whole, "letters": checked });
+        out::data(&format!("{found}\n"))?;
         return Ok(Exit::Done);
     }
     let entries = desk.store.audit(None, args.limit)?;

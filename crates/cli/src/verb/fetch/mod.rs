@@ -2,7 +2,9 @@
 //!
 //! A preset of `run`: the options become a manifest, which is executed like any other.
 
+mod objects;
 mod preset;
+mod tiles;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +16,11 @@ use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest;
 use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::CountTolerance;
+use tidegate_pipeline::tiles::TileTemplate;
 use url::Url;
 
 use super::calls::{CallArgs, Reach};
+use super::cloud::CloudArgs;
 use super::plan;
 use crate::complete;
 use crate::execute::{Execution, refused};
@@ -26,11 +30,13 @@ use crate::observe;
 use crate::out::{self, OutputFormat};
 use clap_complete::ArgValueCandidates;
 
-/// Download a layer of a service, or a remote file, to a local file
+/// Download a layer of a service, a remote file, or tiles, to a local file
 ///
 /// Read the layer page by page, with retries and a checkpoint after each page. Duplicate features
 /// are skipped, and the number received is compared with the number that the service declared.
 /// The output file appears when it is complete. Use --resume to continue an interrupted download.
+/// A URL with {z}, {x} and {y} is a tile service: its tiles go into an MBTiles or PMTiles file or a
+/// directory, and the same command continues.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +44,9 @@ Examples:
   tidegate fetch https://api.example/ogc --profile ogcapi --layer buildings -o buildings.fgb
   tidegate fetch https://gis.example/arcgis/rest/services/parcels/FeatureServer/0 -o parcels.gpkg --resume
   tidegate fetch https://stac.example/v1 --profile stac --layer sentinel-2-l2a -o scenes.geojson
+  tidegate fetch https://stac.example/v1 --layer sentinel-2-l2a --assets B04,B08 -o scenes --allow-host data.example
   tidegate fetch https://data.example/roads.fgb -o roads.gpkg
+  tidegate fetch 'https://tiles.example/{z}/{x}/{y}.png' --bbox 16.1,48.1,16.6,48.4 --zoom 0..14 -o vienna.mbtiles
   tidegate fetch s3://bucket/roads.geojson -o roads.gpkg --endpoint http://127.0.0.1:9000
 
 Put filters into the URL, in the syntax of the service: ?cql_filter=…, ?where=…, ?bbox=….
@@ -74,9 +82,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORMAT", value_enum)]
     input_format: Option<FormatArg>,
 
+    /// Assets of STAC items to download, separated by commas, such as B04,B08; -o is then a directory
+    /// or a store
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["requests", "input_format", "print_manifest"])]
+    assets: Vec<String>,
+
+    /// File of requests to process into images, such as those of Sentinel Hub: a line of JSON each,
+    /// {"key": "name.tif", "body": {…}}; -o is then a directory or a store
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input_format", "print_manifest", "layer"])]
+    requests: Option<PathBuf>,
+
     /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .fgb, .csv
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    /// Box of tiles to fetch: west,south,east,north in degrees
+    #[arg(long, value_name = "W,S,E,N", value_parser = tiles::bbox, allow_hyphen_values = true)]
+    bbox: Option<[f64; 4]>,
+
+    /// Zoom levels of tiles to fetch, such as 12 or 0..12
+    #[arg(long, value_name = "ZOOM", value_parser = tiles::zooms)]
+    zoom: Option<(u8, u8)>,
+
+    /// User-Agent for tile services, which often require one that names you
+    #[arg(long, value_name = "TEXT")]
+    user_agent: Option<String>,
 
     /// Reference to the API key of the service: env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
@@ -157,17 +187,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
 
-    /// URL of an S3-compatible service, for s3:// URLs
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<Url>,
-
-    /// Region of the bucket, for s3:// URLs
-    #[arg(long)]
-    region: Option<String>,
-
-    /// Send unsigned requests, for public buckets
-    #[arg(long)]
-    anonymous: bool,
+    #[command(flatten)]
+    cloud: CloudArgs,
 
     #[command(flatten)]
     observe: observe::Args,
@@ -208,7 +229,18 @@ fn tolerance(text: &str) -> Result<String, SetupError> {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let text = match preset::manifest(args) {
+    match TileTemplate::parse(args.url.as_str()) {
+        Some(template) => return tiles::run(args, &template),
+        None if args.bbox.is_some() || args.zoom.is_some() => {
+            let why = "--bbox and --zoom are for tiles; write {z}, {x} and {y} into the URL, or {bbox}";
+            return refused(why, args.format);
+        }
+        None => {}
+    }
+    if !args.assets.is_empty() || args.requests.is_some() {
+        return objects::run(args);
+    }
+    let text = match preset::manifest(args, &args.output) {
         Ok(text) => text,
         Err(why) => return refused(&why, args.format),
     };

@@ -25,15 +25,17 @@ struct From {
 ///
 /// # Errors
 /// The reason why the options are invalid.
-pub(super) fn manifest(args: &Args) -> Result<String, String> {
-    let output = output(&args.output)?;
+pub(super) fn manifest(args: &Args, to: &Path) -> Result<String, String> {
+    let output = output(to)?;
     let From { mut source, service, profile } = match args.url.scheme() {
         "http" | "https" => remote(args)?,
-        "s3" => object(args)?,
-        other => return Err(format!("unsupported URL scheme {other}:; expected one of http:, https:, s3:")),
+        "s3" | "az" | "gs" => object(args)?,
+        other => {
+            return Err(format!("unsupported URL scheme {other}:; expected http:, https:, s3:, az: or gs:"));
+        }
     };
     let calls = &args.calls;
-    let id = id(args, &source, service.as_ref())?;
+    let id = id(to, &source, service.as_ref())?;
     source.insert("patience_seconds".into(), calls.patience().as_secs_f64().into());
     if args.tolerate != "0" {
         let number = args.tolerate.parse::<u32>().map(Value::from);
@@ -47,10 +49,7 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
         sections.push(("services", json!({ SERVICE: service })));
     }
     // These formats require longitude and latitude.
-    if matches!(
-        Format::of_path(&args.output),
-        Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
-    ) {
+    if matches!(Format::of_path(to), Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)) {
         sections.push(("steps", json!([{ "reproject": "EPSG:4326" }])));
     }
     // A download writes every feature: invalid geometries are only reported.
@@ -99,17 +98,17 @@ fn output(path: &Path) -> Result<&str, String> {
 /// A readable pipeline name that is unique per source and output, so that another download does not
 /// continue this one.
 fn id(
-    args: &Args,
+    to: &Path,
     source: &Map<String, Value>,
     service: Option<&Map<String, Value>>,
 ) -> Result<String, String> {
-    let path = std::path::absolute(&args.output).map_err(|e| e.to_string())?;
+    let path = std::path::absolute(to).map_err(|e| e.to_string())?;
     let mut source = source.clone();
     if let Some(Value::Object(paging)) = source.get_mut("paging") {
         paging.remove("at_once");
     }
     let service = service.map(|service| ["url", "profile"].map(|key| service.get(key).cloned()));
-    let stem = args.output.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = to.file_stem().unwrap_or_default().to_string_lossy();
     Ok(preset::id("fetch", &stem, &json!([source, service, path.to_string_lossy()])))
 }
 
@@ -205,21 +204,7 @@ fn paging(args: &Args) -> Map<String, Value> {
 }
 
 fn object(args: &Args) -> Result<From, String> {
-    let own = |name: &str| {
-        let set = std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        (set && !args.anonymous).then(|| Value::from(format!("env:{name}")))
-    };
-    let region = args.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
-    let store = [
-        ("endpoint", args.endpoint.as_ref().map(|endpoint| endpoint.as_str().into())),
-        ("region", region.map(Value::from)),
-        ("access_key", own("AWS_ACCESS_KEY_ID")),
-        ("secret_key", own("AWS_SECRET_ACCESS_KEY")),
-        ("session_token", own("AWS_SESSION_TOKEN")),
-        ("allow_private", args.reach.allow_private.then_some(true.into())),
-    ];
-    let store: Map<String, Value> =
-        store.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let store = args.cloud.section(args.reach.allow_private);
     let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
     if !store.is_empty() {
         source.insert("store".into(), Value::Object(store));

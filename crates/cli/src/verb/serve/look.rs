@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tidegate_client::secret;
@@ -10,12 +11,13 @@ use tidegate_ledger::letter::store::{By, Health, Incident, LetterGroup};
 use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Actions, Watchman};
 use tidegate_pipeline::manifest::AlertsSpec;
-use tidegate_pipeline::run::{LastRun, last_runs};
+use tidegate_pipeline::run::{LastRun, auto, last_runs};
 use tidegate_pipeline::telemetry::Telemetry;
 use tracing::warn;
 
 use crate::execute::counted;
 use crate::out;
+use crate::verb::dlq::unarchived;
 
 /// An alert that is firing.
 pub(super) struct Firing {
@@ -101,6 +103,8 @@ struct Watched {
     retained: Option<Instant>,
     /// The number of letters purged since the start.
     purged: u64,
+    /// The last warning about open letters past their retention.
+    unarchived: Option<String>,
     failing: bool,
 }
 
@@ -161,6 +165,7 @@ impl Keeper {
                 watchman,
                 retained: None,
                 purged: 0,
+                unarchived: None,
                 failing: false,
             });
         }
@@ -247,13 +252,35 @@ impl Watched {
         seen
     }
 
+    /// Repairs and replays the letters that are due, as a run does.
+    fn remedy(&self, store: &mut LetterStore) -> Result<(), LetterError> {
+        let stop = AtomicBool::new(false);
+        for pipeline in store.pipelines()? {
+            match auto::remedy_between_runs(&self.place, &pipeline, &stop) {
+                Ok(done) if done.is_nothing() => {}
+                Ok(done) => out::say(&format!("tidegate serve: {pipeline}: {done}")),
+                Err(why) => {
+                    let why = secret::mask(&why).into_owned();
+                    warn!(target: "tidegate::serve", pipeline, "letters are not replayed now: {why}");
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn read(&mut self, every: Duration, seen: &mut StoreSummary) -> Result<(), LetterError> {
         let mut store = LetterStore::open(&self.place)?;
         let now = now_ms();
-        if self.retained.is_none_or(|at| at.elapsed() >= every) {
+        let remedies_due = self.retained.is_none_or(|at| at.elapsed() >= every);
+        if remedies_due {
             let done = store.retain(now)?;
             self.retained = Some(Instant::now());
             self.purged += done.purged;
+            let why = unarchived(&done);
+            if let Some(why) = why.as_ref().filter(|_| self.unarchived != why) {
+                warn!(target: "tidegate::serve", store = %self.place, "{why}");
+            }
+            self.unarchived = why;
             if done.purged > 0 {
                 out::say(&format!(
                     "tidegate serve: purged {} past the retention period from {}",
@@ -261,6 +288,9 @@ impl Watched {
                     self.place
                 ));
             }
+        }
+        if remedies_due {
+            self.remedy(&mut store)?;
         }
         let health = store.health(now)?;
         seen.codes = store.stats(&LetterFilter::default(), By::Code, now)?;

@@ -1,9 +1,9 @@
 //! `tidegate serve`: monitors pipelines and dead letters over HTTP.
 //!
 //! One loop reads the state directory and the dead-letter stores, purges letters whose retention
-//! has ended, evaluates the alerts about letters and starts their actions. Requests are answered
-//! from the last reading; only the map reads the stores itself. It never starts, stops or slows
-//! down a run.
+//! has ended, replays letters that are due, evaluates the alerts about letters and starts their
+//! actions. Requests are answered from the last reading; only the map reads the stores itself. It
+//! never starts or stops a run.
 //!
 //! | file | holds |
 //! |---|---|
@@ -52,8 +52,8 @@ const SHARE: u32 = 20;
 ///
 /// Read the state directory and the dead letter stores, and serve an overview at /, a map of the dead
 /// letters at /dead-letters, Prometheus metrics at /metrics, /healthz and /readyz. Letters past their
-/// retention period are purged at the start and at every --every interval, which is recorded in the
-/// audit. The alerts about letters are evaluated continuously. Exits with 0 on Ctrl-C and SIGTERM.
+/// retention period are purged at the start and at every --every interval, and letters that are due are
+/// replayed between runs; both are recorded in the audit. The alerts about letters are evaluated continuously. Exits with 0 on Ctrl-C and SIGTERM.
 /// OTEL_* variables work as in a run.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// How often to purge letters past their retention period
+    /// How often to purge letters past their retention period, and to replay those that are due
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = calls::time)]
     every: Duration,
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use tidegate_core::letter::blur;
 use tidegate_core::quote::shell;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::store::LetterGroup;
@@ -13,7 +14,6 @@ use super::look::{StoreSummary, StoreView};
 use crate::execute::counted;
 use crate::progress::{span, thousands};
 use crate::report::{advice, capital, percent_text};
-use crate::verb::dlq::list::blur;
 use crate::verb::dlq::table::ago;
 
 /// Renders the page.

@@ -10,12 +10,14 @@ mod ddl;
 mod existing;
 mod functions;
 mod read;
+mod rows;
 mod rtree;
 mod store;
 mod versions;
 mod write;
 
 pub use read::{GpkgReader, body, layers};
+pub use rows::hold_any_shape;
 pub use store::{Landed, Store, Writing};
 pub use versions::{AbsentRows, ManagedColumns, Upsert};
 pub use write::GpkgWriter;

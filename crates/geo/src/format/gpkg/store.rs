@@ -65,8 +65,8 @@ pub struct Store {
     pub(super) db: Connection,
     path: PathBuf,
     pub(super) names: Names,
-    schema: Arc<Schema>,
-    srs_id: i32,
+    pub(super) schema: Arc<Schema>,
+    pub(super) srs_id: i32,
     pub(super) writing: Writing,
     insert: String,
     /// Statement that looks for the row before an upsert.
@@ -75,7 +75,7 @@ pub struct Store {
     close: Option<String>,
     /// Statement that remembers the key of a row.
     track: Option<String>,
-    blob: Vec<u8>,
+    pub(super) blob: Vec<u8>,
 }
 
 impl Store {

@@ -10,8 +10,8 @@ use crate::letter::seal::Keyring;
 use crate::letter::store::{Amend, LetterPage, LetterStore, StoredLetter};
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
-use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
+use tidegate_core::letter::{LetterState, blur};
 
 /// The counts of a fix, or of its dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -68,6 +68,24 @@ pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result:
     Ok(())
 }
 
+/// Why the sink of a letter's pipeline cannot hold a payload; `None` if it can. An error ends the
+/// fix: the sink cannot be asked.
+pub type SinkCheck<'a> = &'a mut dyn FnMut(&Letter, &[u8]) -> Result<Option<String>>;
+
+/// The geometry type of a payload, if it has one.
+fn geometry_type(payload: &[u8]) -> Option<String> {
+    let feature = FeaturePayload::parse(payload).ok()?;
+    feature.geometry()?.get("type")?.as_str().map(str::to_owned)
+}
+
+/// Asks the sink about a payload of another geometry type; those of the same type it takes.
+fn refusal(row: &StoredLetter, payload: &[u8], check: SinkCheck<'_>) -> Result<Option<String>> {
+    if geometry_type(row.letter.payload.current()) == geometry_type(payload) {
+        return Ok(None);
+    }
+    check(&row.letter, payload)
+}
+
 fn sha(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
@@ -79,6 +97,20 @@ impl Fixer<'_> {
     /// When the store cannot be used, or a payload cannot be decrypted. Letters fixed before stay
     /// fixed.
     pub fn fix(&mut self, rule: &RepairRule, filter: &LetterFilter, now_ms: i64) -> Result<RemedyCounts> {
+        self.fix_for(rule, filter, now_ms, &mut |_, _| Ok(None))
+    }
+
+    /// The same, and a payload that the sink cannot hold is refused.
+    ///
+    /// # Errors
+    /// As [`Fixer::fix`], or when the sink cannot be asked.
+    pub fn fix_for(
+        &mut self,
+        rule: &RepairRule,
+        filter: &LetterFilter,
+        now_ms: i64,
+        check: SinkCheck<'_>,
+    ) -> Result<RemedyCounts> {
         let mut filter = filter.clone();
         if filter.codes.is_empty() {
             filter.codes = rule.codes().iter().map(ToString::to_string).collect();
@@ -95,7 +127,7 @@ impl Fixer<'_> {
             filter.after = Some(last.seq);
             for row in rows {
                 if row.letter.state.is_mendable() {
-                    self.one(rule, row, &mut count, now_ms)?;
+                    self.one(rule, row, &mut count, now_ms, check)?;
                 }
             }
         }
@@ -107,6 +139,7 @@ impl Fixer<'_> {
         mut row: StoredLetter,
         count: &mut RemedyCounts,
         now_ms: i64,
+        check: SinkCheck<'_>,
     ) -> Result<()> {
         count.seen += 1;
         self.reveal(&mut row)?;
@@ -119,7 +152,11 @@ impl Fixer<'_> {
             RuleDecision::Changed { payload, spatial, note } => {
                 let was = letter.spatial.take();
                 letter.spatial = spatial.map(|s| *s).or(was);
-                match gate(&letter.content_type, &payload, &letter) {
+                let passed = match gate(&letter.content_type, &payload, &letter) {
+                    Ok(()) => refusal(&row, &payload, check)?.map_or(Ok(()), Err),
+                    Err(why) => Err(why.to_string()),
+                };
+                match passed {
                     Ok(()) => {
                         count.validated += 1;
                         return if self.dry_run {
@@ -150,7 +187,7 @@ impl Fixer<'_> {
             return Ok(());
         }
         letter.state = state;
-        let detail = serde_json::json!({ "rule": rule.id(), "state": state.as_str(), "note": note });
+        let detail = serde_json::json!({ "rule": rule.id(), "state": state.as_str(), "note": blur(&note) });
         self.store.amend(&Amend { row, letter, payload: None, act: "fix", detail }, now_ms)
     }
 
@@ -169,7 +206,13 @@ impl Fixer<'_> {
     ///
     /// # Errors
     /// When it does not pass, or the store cannot be used.
-    pub fn edit(&mut self, row: StoredLetter, payload: Vec<u8>, now_ms: i64) -> Result<()> {
+    pub fn edit(
+        &mut self,
+        row: StoredLetter,
+        payload: Vec<u8>,
+        now_ms: i64,
+        check: SinkCheck<'_>,
+    ) -> Result<()> {
         let mut letter = row.letter.clone();
         if let Ok(feature) = FeaturePayload::parse(&payload)
             && feature.geometry().is_some()
@@ -178,6 +221,9 @@ impl Fixer<'_> {
             letter.spatial = feature.spatial(crs.as_deref()).or(letter.spatial);
         }
         gate(&letter.content_type, &payload, &letter).map_err(|e| LetterError::Refused(e.to_string()))?;
+        if let Some(why) = refusal(&row, &payload, check)? {
+            return Err(LetterError::Refused(why));
+        }
         self.change(row, letter, payload, "edit", "by hand", "edit", now_ms)
     }
 
@@ -215,7 +261,7 @@ impl Fixer<'_> {
             after: hex(&after),
         });
         let detail = serde_json::json!({
-            "rule": rule, "note": note, "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
+            "rule": rule, "note": blur(note), "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
         });
         let payload = match &row.sealed {
             Some(sealed) => self.keys.reseal(sealed, &payload)?,

@@ -2,14 +2,15 @@
 //!
 //! A rule has a name and a version; both are part of the replay's idempotency key and of the audit.
 //! It is a pure function of the letter and its settings. Its result must pass the gates ([`gate`])
-//! before the letter may be replayed. A rule that would change more than it may is refused, and the
-//! letter is marked for review.
+//! before the letter may be replayed, and the sink of its pipeline must be able to hold it
+//! ([`SinkCheck`]). A rule that would change more than it may is refused, and the letter is marked for
+//! review.
 
 mod apply;
 mod geometry;
 mod rules;
 
-pub use apply::{Fixer, RemedyCounts, gate};
+pub use apply::{Fixer, RemedyCounts, SinkCheck, gate};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

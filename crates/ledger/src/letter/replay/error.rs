@@ -32,13 +32,6 @@ pub enum ReplayError {
         /// The number of the record, from 1.
         record: u64,
     },
-    /// The output does not have the row.
-    NoRow {
-        /// The file.
-        path: PathBuf,
-        /// The number of the row, from 1.
-        row: u64,
-    },
     /// A payload is not a feature.
     Payload(PayloadError),
     /// A geometry cannot be transformed to the coordinate reference system of the output.
@@ -71,9 +64,6 @@ impl fmt::Display for ReplayError {
                 let path = path.display();
                 write!(f, "{path}: cannot read record {record}, so the file was not changed")
             }
-            ReplayError::NoRow { path, row } => {
-                write!(f, "{}: no row {row}; is it the output of that run?", path.display())
-            }
             ReplayError::Payload(e) => e.fmt(f),
             ReplayError::Geometry(e) => e.fmt(f),
             ReplayError::Pipeline(why) => f.write_str(why),
@@ -87,10 +77,7 @@ impl Error for ReplayError {
             ReplayError::Directory { source, .. } => Some(source),
             ReplayError::Output { source: e, .. } | ReplayError::Geometry(e) => Some(e.as_ref()),
             ReplayError::Payload(e) => Some(e),
-            ReplayError::UnknownFormat(_)
-            | ReplayError::Record { .. }
-            | ReplayError::NoRow { .. }
-            | ReplayError::Pipeline(_) => None,
+            ReplayError::UnknownFormat(_) | ReplayError::Record { .. } | ReplayError::Pipeline(_) => None,
         }
     }
 }

@@ -10,7 +10,7 @@ mod error;
 mod merge;
 
 pub use error::ReplayError;
-pub use merge::{RowSelector, Update, holds, merge, writable};
+pub use merge::{Update, holds, merge, writable};
 
 use super::envelope::{Letter, Payload};
 use super::error::{LetterError, Result};
@@ -39,6 +39,18 @@ pub trait Rerun {
     /// # Errors
     /// When none of them could be tried. The replay can be resumed.
     fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, ReplayError>;
+
+    /// Why the sink cannot hold the payload that a remedy made for a letter; `None` if it can.
+    ///
+    /// # Errors
+    /// When the sink cannot be asked.
+    fn refusal(
+        &mut self,
+        _letter: &Letter,
+        _payload: &[u8],
+    ) -> std::result::Result<Option<String>, ReplayError> {
+        Ok(None)
+    }
 
     /// Reads the sink back: which of the resolved letters it contains.
     ///
@@ -90,7 +102,9 @@ pub fn go(
         let free_before = if pace.takeover { i64::MAX } else { time };
         let mut leased = store.lease(plan, pace.batch, until, free_before)?;
         if leased.is_empty() {
-            return Ok(now);
+            // What is left belongs to another worker, or no longer exists.
+            store.plans_settle(now_ms())?;
+            return Ok(store.plan_get(plan)?.unwrap_or(now));
         }
         for member in &mut leased {
             if let Some(sealed) = &member.row.sealed {
@@ -164,16 +178,13 @@ impl Rerun for IntoFile {
                 note: format!("{} {}", self.output.display(), letter.effect_key),
             });
         }
-        merge(&self.output, &updates)?;
+        merge(&self.output, KEY_FIELD, &updates)?;
         Ok(ended)
     }
 
     fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, ReplayError> {
-        let rows = letters
-            .iter()
-            .map(|l| RowSelector::Key(KEY_FIELD.into(), l.effect_key.clone()))
-            .collect::<Vec<_>>();
-        holds(&self.output, &rows)
+        let keys: Vec<String> = letters.iter().map(|letter| letter.effect_key.clone()).collect();
+        holds(&self.output, KEY_FIELD, &keys)
     }
 }
 
@@ -192,7 +203,7 @@ fn update(letter: &Letter) -> std::result::Result<Update, ReplayError> {
     values.push((KEY_FIELD.into(), Owned::Text(letter.effect_key.clone())));
     let wkb = feature.geometry().map(|_| feature.wkb()).transpose()?;
     let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone());
-    Ok(Update { at: RowSelector::Key(KEY_FIELD.into(), letter.effect_key.clone()), wkb, crs, values })
+    Ok(Update { key: letter.effect_key.clone(), wkb, crs, values })
 }
 
 fn owned(value: &serde_json::Value) -> Owned {

@@ -1,8 +1,12 @@
 //! Changes to letters, each in one transaction with its audit entry.
 
 use super::put::{PayloadBlob, sound};
-use super::{AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, words};
+use super::{
+    AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, checksum, words,
+};
 use crate::letter::LetterError;
+#[cfg(feature = "object-store")]
+use crate::letter::archive::archive_to;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::{RewrappedKey, WrappedKey};
@@ -25,6 +29,10 @@ pub struct Amend {
     pub detail: serde_json::Value,
 }
 
+/// The setting that holds where open letters are archived before retention deletes them: a directory
+/// or `s3://bucket/base`.
+pub const ARCHIVE: &str = "archive";
+
 /// The result of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
@@ -32,6 +40,10 @@ pub struct Purged {
     pub purged: u64,
     /// Letters that stay because they are on hold.
     pub held: u64,
+    /// Open letters past their retention that stay, because they are not archived.
+    pub unarchived: u64,
+    /// Why they could not be archived.
+    pub fault: Option<String>,
     /// The number of purged letters by the state that they had.
     pub states: BTreeMap<LetterState, u64>,
 }
@@ -78,7 +90,7 @@ impl LetterStore {
             return Err(LetterError::Refused(why));
         }
         let part = amend.payload.clone().map(PayloadBlob::new);
-        let envelope = serde_json::to_string(letter).map_err(broken)?;
+        let json = serde_json::to_string(letter).map_err(broken)?;
         self.tx(|db, writer| {
             let changed = db.exec(
                 "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
@@ -99,6 +111,9 @@ impl LetterStore {
                 let why = format!("letter {} was changed by another process; try again", letter.id);
                 return Err(LetterError::Fenced(why));
             }
+            let old = db.query("SELECT envelope FROM body WHERE seq = ?1", &[row.seq.into()])?;
+            let old = old.first().map(|row| row.text(0)).unwrap_or_default();
+            let envelope = checksum::renew(&json, &old, amend.payload.as_deref());
             db.exec(
                 "UPDATE body SET envelope = ?1 WHERE seq = ?2",
                 &[envelope.as_str().into(), row.seq.into()],
@@ -250,7 +265,9 @@ impl LetterStore {
         })
     }
 
-    /// Purges the letters whose retention has ended.
+    /// Purges the letters whose retention has ended. An open letter that is not archived is the only
+    /// trace of its record: it is archived first, if the store knows where to ([`ARCHIVE`]), and
+    /// stays otherwise.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -260,8 +277,22 @@ impl LetterStore {
         if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
             return Ok(Purged::default());
         }
-        let expired = LetterFilter { expired_ms: Some(now_ms), ..LetterFilter::default() };
-        self.purge(&expired, "retention", false, now_ms)
+        let (open, closed) = LetterState::ALL.into_iter().partition(|state| state.is_open());
+        let expired = LetterFilter { expired_ms: Some(now_ms), states: closed, ..LetterFilter::default() };
+        let mut done = self.purge(&expired, "retention", false, now_ms)?;
+        let open = LetterFilter { states: open, ..expired };
+        if self.count(&open)? == 0 {
+            return Ok(done);
+        }
+        #[cfg(feature = "object-store")]
+        if let Some(to) = self.setting(ARCHIVE)? {
+            // The letters stay, and the next command tries again.
+            done.fault = archive_to(self, &open, &to, now_ms).err().map(|why| why.to_string());
+        }
+        let archived = self.purge(&open, "retention", true, now_ms)?;
+        archived.states.into_iter().for_each(|(state, n)| (0..n).for_each(|_| done.add(state)));
+        done.unarchived = self.count(&open)?;
+        Ok(done)
     }
 
     /// The time, in milliseconds since 1970, and the reason if a letter was purged.

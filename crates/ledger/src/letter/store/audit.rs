@@ -9,8 +9,8 @@ use super::{
     AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
 };
 use crate::audit::{
-    self, AuditEntry, AuditError, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding,
-    TrustAnchors, VerifiedLog,
+    self, AuditEntry, AuditError, AuditFilter, Copies, PUBLIC_FILE, PublicKey, RepairedCopy, Signer,
+    TamperFinding, TrustAnchors, VerifiedLog,
 };
 use crate::letter::{LetterError, now_ms};
 use std::path::{Path, PathBuf};
@@ -70,8 +70,25 @@ fn signer(place: &LetterStoreLocation) -> Result<Option<Signer>> {
 
 pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
     let mut writer = AuditWriter::new(LOG, signer(place)?, copies(place));
+    if let (Some(dir), LetterStoreLocation::File(path)) = (dir(place), place)
+        && let Some(name) = path.file_name().and_then(|name| name.to_str())
+    {
+        writer = writer.registered(dir, name);
+    }
     writer.check = format!("tidegate audit verify --store {}", shell(&place.to_string()));
     Ok(writer)
+}
+
+/// The error of a log in a letter store. What the store said is passed on: a server that is down is
+/// not a damaged log.
+pub(super) fn failed(error: AuditError) -> LetterError {
+    match error {
+        AuditError::Database(source) => match source.downcast::<LetterError>() {
+            Ok(known) => *known,
+            Err(other) => broken(other),
+        },
+        other => broken(other),
+    }
 }
 
 /// Appends entries inside the caller's transaction.
@@ -80,7 +97,7 @@ pub(super) fn append(
     writer: &AuditWriter,
     acts: impl IntoIterator<Item = AuditEvent>,
 ) -> Result<()> {
-    audit::append(db, writer, acts).map_err(broken)
+    audit::append(db, writer, acts).map_err(failed)
 }
 
 impl LetterStore {
@@ -106,7 +123,7 @@ impl LetterStore {
     /// # Errors
     /// When the store cannot be read.
     pub fn audit_read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
-        audit::read(self.db.as_mut(), filter).map_err(broken)
+        audit::read(self.db.as_mut(), filter).map_err(failed)
     }
 
     /// The public keys and copied checkpoints beside the store, to verify its audit with.
@@ -121,8 +138,41 @@ impl LetterStore {
             keys = PublicKey::all_from_text(&text).map_err(broken)?;
         }
         keys.extend(self.writer.public().filter(|own| !keys.contains(own)));
-        let copies = copies(&self.place).map(|copies| copies.all()).transpose().map_err(broken)?;
-        Ok(TrustAnchors { keys, copies: copies.unwrap_or_default() })
+        let copies = copies(&self.place).map(|copies| copies.read()).transpose().map_err(broken)?;
+        Ok(TrustAnchors { keys, copies: copies.unwrap_or_default().checkpoints })
+    }
+
+    /// The hash of an entry of the audit, in hex.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit_hash_at(&mut self, n: i64) -> Result<Option<String>> {
+        audit::hash_at(self.db.as_mut(), n).map_err(failed)
+    }
+
+    /// Whether a register knows the audit of this store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit_is_registered(&mut self) -> Result<bool> {
+        match self.db.dialect() {
+            SqlDialect::Sqlite => audit::is_registered(self.db.as_mut()).map_err(failed),
+            SqlDialect::Postgres => Ok(false),
+        }
+    }
+
+    /// The file that its checkpoints are copied to, if there is one.
+    #[must_use]
+    pub fn audit_copies(&self) -> Option<Copies> {
+        copies(&self.place)
+    }
+
+    /// Writes a damaged file of copies anew. Verify the audit first.
+    ///
+    /// # Errors
+    /// When it cannot be written, or holds more than the audit.
+    pub fn audit_repair(&mut self, copies: &Copies) -> Result<RepairedCopy> {
+        copies.repair(self.db.as_mut()).map_err(failed)
     }
 
     /// Verifies the audit and finds the first entry that was tampered with.
@@ -139,7 +189,7 @@ impl LetterStore {
             SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
         };
         self.db.exec(begin, &[])?;
-        let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(broken);
+        let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(failed);
         self.db.rollback();
         done
     }
@@ -172,7 +222,7 @@ impl LetterStore {
 
     /// Writes a checkpoint over the entries since the previous one.
     fn audit_close(&mut self) -> Result<()> {
-        self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(broken))
+        self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(failed))
     }
 }
 

@@ -1,6 +1,5 @@
-//! Incidents, records that crash the process, and the replay specifications of pipelines.
+//! Incidents, and the replay specifications of pipelines.
 
-use super::put::once;
 use super::{AuditEvent, LetterStore, Result, audit, broken};
 use crate::letter::LetterError;
 use tidegate_core::letter::Fingerprint;
@@ -113,43 +112,6 @@ impl LetterStore {
             let detail = serde_json::json!({ "incident": incident, "closed": true });
             audit::append(db, writer, [AuditEvent::new(now_ms, "incident", detail)])
         })
-    }
-
-    /// Records that processing of a record begins; returns how often the process died on it before.
-    /// Use it only for suspects: the records that were in progress at a crash.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn crash_begin(&mut self, pipeline: &str, stage: &str, key: &str, now_ms: i64) -> Result<u32> {
-        let mark = once(pipeline, stage, key);
-        self.tx(|db, _| {
-            let rows = db.query(
-                "INSERT INTO crash (once, pipeline, deaths, at_ms) VALUES (?1, ?2, 0, ?3)
-                 ON CONFLICT (once) DO UPDATE SET deaths = crash.deaths + 1, at_ms = excluded.at_ms
-                 RETURNING deaths",
-                &[mark.as_slice().into(), pipeline.into(), now_ms.into()],
-            )?;
-            Ok(rows.first().map_or(0, |row| row.int(0)) as u32)
-        })
-    }
-
-    /// Records that processing of a record ended without a crash.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn crash_end(&mut self, pipeline: &str, stage: &str, key: &str) -> Result<()> {
-        let mark = once(pipeline, stage, key);
-        self.tx(|db, _| db.exec("DELETE FROM crash WHERE once = ?1", &[mark.as_slice().into()]))?;
-        Ok(())
-    }
-
-    /// How many records of a pipeline were in progress when a process died, or are now.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn crash_count(&mut self, pipeline: &str) -> Result<u64> {
-        let rows = self.db.query("SELECT count(*) FROM crash WHERE pipeline = ?1", &[pipeline.into()])?;
-        Ok(rows.first().map_or(0, |row| row.int(0) as u64))
     }
 
     /// Stores how to run a pipeline again, as JSON.

@@ -15,13 +15,15 @@
 //! | `audit`, `audit_head`, `audit_checkpoint` | the audit log ([`crate::audit`]) |
 //! | `tombstone` | ids of purged letters, with time and reason |
 //! | `plan`, `member` | replay plans and their letters |
-//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records in progress; replay specifications; settings |
+//! | `incident`, `pipeline`, `meta` | suspended pipelines; replay specifications; settings |
 //!
 //! Why the rows of `letter` are narrow: listing a million letters reads about 100 MB of them and no
 //! payloads.
 
 mod act;
 mod audit;
+mod auto;
+mod checksum;
 mod incident;
 mod location;
 mod plan;
@@ -29,20 +31,24 @@ mod plan;
 mod postgres;
 mod put;
 mod read;
+mod repaired;
 mod schema;
 mod sqlite;
 
-pub use act::{Amend, Purged};
+pub use act::{ARCHIVE, Amend, Purged};
+pub use auto::{RuleReplays, rule_spec};
 pub use incident::Incident;
 pub use location::LetterStoreLocation;
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
-pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};
+pub use read::{By, Health, LetterGroup, LetterPage, PayloadReference, PayloadReferences, StoredLetter};
+pub use repaired::RepairedRecords;
 
 use super::error::{LetterError, Result};
 use crate::audit::{AuditEvent, AuditWriter};
 pub use crate::sql::{Val, Vals};
+use tidegate_core::letter::LetterId;
 
 /// The SQL dialect of a letter store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +130,8 @@ pub struct LetterStore {
     groups: std::collections::HashMap<i64, i64>,
     place: LetterStoreLocation,
     writer: AuditWriter,
+    /// The letters that were read and are damaged, and how.
+    damaged: std::collections::BTreeMap<LetterId, &'static str>,
 }
 
 impl std::fmt::Debug for LetterStore {
@@ -155,6 +163,7 @@ impl LetterStore {
             groups: Default::default(),
             place: place.clone(),
             writer: audit::writer(place)?,
+            damaged: Default::default(),
         };
         store.sign_what_was_not()?;
         store.rekey()?;
@@ -179,7 +188,8 @@ impl LetterStore {
             LetterStoreLocation::Url(_) => return Err(no_postgres()),
         };
         let writer = AuditWriter::new("", None, None);
-        let mut store = LetterStore { db, groups: Default::default(), place: place.clone(), writer };
+        let (groups, damaged) = Default::default();
+        let mut store = LetterStore { db, groups, place: place.clone(), writer, damaged };
         match store.setting("version")?.as_deref() {
             Some("1" | "2" | schema::VERSION) => Ok(Some(store)),
             found => Err(schema::unknown(found.unwrap_or("?"))),
@@ -258,7 +268,7 @@ impl LetterStore {
         match work(self.db.as_mut(), &self.writer) {
             Ok(done) => {
                 self.db.commit()?;
-                self.writer.copy(self.db.as_mut()).map_err(broken)?;
+                self.writer.copy(self.db.as_mut()).map_err(audit::failed)?;
                 Ok(done)
             }
             Err(why) => {

@@ -30,6 +30,8 @@ pub struct ReplayPlan {
     pub dead: u64,
     /// The number of letters released to the state that they had before.
     pub back: u64,
+    /// The number of letters that were purged before they could be replayed.
+    pub purged: u64,
     /// The number of letters still to be replayed.
     pub left: u64,
 }
@@ -159,9 +161,34 @@ impl LetterStore {
             }
             let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
             audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
+            // Another process may have taken or purged the letters in the meantime.
+            close(db, writer, plan, "done", now_ms)?;
             Ok(plan)
         })?;
         self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
+    }
+
+    /// Takes letters that no longer exist out of unfinished replay plans, and ends the plans that
+    /// have none left.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn plans_settle(&mut self, now_ms: i64) -> Result<()> {
+        let running = self.db.query("SELECT plan FROM plan WHERE state = 'running' ORDER BY plan", &[])?;
+        if running.is_empty() {
+            return Ok(());
+        }
+        self.tx(|db, writer| {
+            for plan in running.iter().map(|row| row.int(0)) {
+                db.exec(
+                    "UPDATE member SET ended = 'purged' WHERE plan = ?1 AND ended IS NULL
+                     AND NOT EXISTS (SELECT 1 FROM letter l WHERE l.seq = member.seq AND l.plan = ?1)",
+                    &[plan.into()],
+                )?;
+                close(db, writer, plan, "done", now_ms)?;
+            }
+            Ok(())
+        })
     }
 
     /// A replay plan and its progress.
@@ -188,6 +215,7 @@ impl LetterStore {
             resolved: of("resolved"),
             dead: of("dead"),
             back: of("back"),
+            purged: of("purged"),
             left: of(""),
         }))
     }
@@ -231,8 +259,26 @@ impl LetterStore {
         let ids = taken.iter().filter_map(|row| LetterId::from_bytes(&row.blob(2)));
         let rows =
             self.find(&LetterFilter::of_ids(ids), LetterPage { limit, newest_first: false, payload: true })?;
+        let whole: std::collections::HashSet<i64> = rows.iter().map(|row| row.seq).collect();
+        for row in taken.iter().filter(|row| !whole.contains(&row.int(0))) {
+            self.unlease(plan, row.int(0), row.int(1))?;
+        }
         let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
+    }
+
+    /// Takes a letter that was leased and is damaged out of its plan, as it was before.
+    fn unlease(&mut self, plan: i64, seq: i64, lease: i64) -> Result<()> {
+        self.tx(|db, _| {
+            db.exec(
+                "UPDATE letter SET state = (SELECT was FROM member WHERE plan = ?1 AND seq = ?2), plan = NULL,
+                     lease = lease + 1, lease_until_ms = 0
+                 WHERE seq = ?2 AND lease = ?3 AND plan = ?1",
+                &[plan.into(), seq.into(), lease.into()],
+            )?;
+            let sql = "UPDATE member SET ended = 'back' WHERE plan = ?1 AND seq = ?2";
+            db.exec(sql, &[plan.into(), seq.into()]).map(drop)
+        })
     }
 
     /// Records the outcomes of leased letters in one transaction. Returns for each whether it was

@@ -5,7 +5,7 @@
 //! arrays.
 
 use super::schema::{self, VERSION};
-use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
+use super::{Db, Packed, Result, SqlDialect, Val, Vals};
 use crate::bounded::{self, BoundedClient, BoundedConfig};
 use crate::letter::LetterError;
 use crate::sql::POSTGRES;
@@ -25,8 +25,7 @@ const LOCK: i64 = 0x7469_6465_6761_7465;
 impl Postgres {
     pub(super) fn open(url: &str) -> Result<Postgres> {
         let (url, schema) = schema_of(url)?;
-        let config = BoundedConfig::parse(&url).map_err(LetterError::Store)?;
-        let mut client = config.connect().map_err(|e| failed(&e))?;
+        let mut client = connect(&url)?;
         let begin = format!(
             "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
              CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\";"
@@ -52,8 +51,7 @@ impl Postgres {
     /// Connects read-only. `None` if there is no store.
     pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
         let (url, schema) = schema_of(url)?;
-        let config = BoundedConfig::parse(&url).map_err(LetterError::Store)?;
-        let mut client = config.connect().map_err(|e| failed(&e))?;
+        let mut client = connect(&url)?;
         let sql = format!("SET default_transaction_read_only = on; SET search_path TO \"{schema}\"");
         client.batch_execute(&sql).map_err(|e| failed(&e))?;
         let meta = format!("\"{schema}\".meta");
@@ -74,6 +72,14 @@ impl Postgres {
     }
 }
 
+fn connect(url: &str) -> Result<BoundedClient> {
+    let config = BoundedConfig::parse(url).map_err(LetterError::Store)?;
+    config.connect().map_err(|e| match failed(&e) {
+        LetterError::Store(what) => LetterError::Store(format!("{what}{}", config.advice(&e))),
+        other => other,
+    })
+}
+
 /// The version of the tables in a schema, if there are any.
 fn version(client: &mut BoundedClient, schema: &str) -> Result<Option<String>> {
     let meta = format!("\"{schema}\".meta");
@@ -88,25 +94,22 @@ fn version(client: &mut BoundedClient, schema: &str) -> Result<Option<String>> {
 
 /// Removes `schema=NAME` from the URL; returns the URL and the schema.
 fn schema_of(url: &str) -> Result<(String, String)> {
-    let mut url = url::Url::parse(url).map_err(broken)?;
-    let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
-    let (schema, rest): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| name == "schema");
-    url.set_query(None);
-    if !rest.is_empty() {
-        url.query_pairs_mut().extend_pairs(rest);
-    }
-    let schema = schema.into_iter().next().map_or_else(|| "tidegate".into(), |(_, name)| name);
+    let (url, own) = bounded::take_pairs(url, |name| name == "schema");
+    let schema = own.into_iter().next().map_or_else(|| "tidegate".into(), |(_, name)| name);
     let plain = schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !schema.is_empty();
     if !plain {
         return Err(LetterError::Refused(format!(
             "invalid schema name {schema:?}; use letters, digits and _"
         )));
     }
-    Ok((url.to_string(), schema))
+    Ok((url, schema))
 }
 
 /// The error of the database: whether it is down, or something is wrong with the store.
 fn failed(error: &postgres::Error) -> LetterError {
+    if let Some(why) = bounded::tls_failure(error) {
+        return LetterError::Store(why);
+    }
     let down = match error.as_db_error() {
         Some(db) => {
             let verdict = classify::sqlstate(db.code().code());

@@ -1,6 +1,6 @@
 //! Stores letters.
 
-use super::{AuditEvent, AuditWriter, Db, LetterStore, Result, Val, audit, broken, words};
+use super::{AuditEvent, AuditWriter, Db, LetterStore, Result, Val, audit, broken, checksum, words};
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
@@ -180,7 +180,11 @@ impl Packed {
             crs: spatial.map(|s| s.source_crs.clone()).filter(|crs| !crs.is_empty()),
             bbox: spatial.and_then(|s| s.bbox).and_then(sound),
             words: words(&f.message),
-            envelope: serde_json::to_string(&letter).map_err(broken)?,
+            envelope: checksum::add(
+                &serde_json::to_string(&letter).map_err(broken)?,
+                &received,
+                current.as_deref(),
+            ),
             received: PayloadBlob::new(received),
             current: current.map(PayloadBlob::new),
             wrap,

@@ -1,10 +1,12 @@
 //! Queries letters.
 
-use super::{LetterStore, Result, SqlDialect, Val, Vals, broken};
+use super::{LetterError, LetterStore, Result, RuleReplays, SqlDialect, Val, Vals, broken, checksum};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use tidegate_core::hex::hex;
 use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
 /// A letter with its row in the store.
@@ -23,6 +25,28 @@ pub struct StoredLetter {
     pub letter: Letter,
     /// The sealed payload as stored, if it was requested.
     pub sealed: Option<Sealed>,
+    /// The references to payloads that are stored by their content, if they were requested.
+    pub references: PayloadReferences,
+}
+
+/// The references of a letter to payloads that are too large for its envelope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReferences {
+    /// The payload as received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received: Option<PayloadReference>,
+    /// The payload as it is now, if that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<PayloadReference>,
+}
+
+/// A payload that is stored by its content, as it is in the store: sealed, if the letter is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PayloadReference {
+    /// SHA-256 of its bytes, in hex.
+    pub sha256: String,
+    /// The number of its bytes.
+    pub bytes: u64,
 }
 
 /// A page of letters to read.
@@ -99,12 +123,17 @@ pub struct Health {
     pub died_again: u64,
     /// The number of open letters that failed a spatial check.
     pub spatial: u64,
+    /// What rules have replayed unasked.
+    pub rules: Vec<RuleReplays>,
 }
 
 /// The default capacity, in letters.
 pub(super) const CAPACITY: u64 = 5_000_000;
 
 const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive, l.times, l.last_ms";
+
+/// A payload, and its reference if it is not in the row.
+type PayloadPart = (Option<Vec<u8>>, Option<PayloadReference>);
 
 impl LetterStore {
     /// The letters that match a filter, without payloads unless requested.
@@ -125,11 +154,57 @@ impl LetterStore {
             args.len()
         );
         let rows = self.db.query(&sql, &args)?;
-        rows.iter().map(|row| self.row(row, page.payload)).collect()
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match self.row(row, page.payload)? {
+                Ok(letter) => found.push(letter),
+                Err(how) => {
+                    let id = LetterId::from_bytes(&row.blob(4)).unwrap_or(LetterId(0));
+                    self.damaged.insert(id, how);
+                }
+            }
+        }
+        match rows.last() {
+            // A page of nothing but damaged letters is not the end.
+            Some(last) if found.is_empty() && !page.newest_first => {
+                self.find(&LetterFilter { after: Some(last.int(0)), ..filter.clone() }, page)
+            }
+            _ => Ok(found),
+        }
     }
 
-    fn row(&mut self, row: &Vals, payload: bool) -> Result<StoredLetter> {
-        let mut letter: Letter = serde_json::from_str(&row.text(12)).map_err(broken)?;
+    /// The letters that were read since the store was opened and are damaged, and how. They were
+    /// left out of what was read.
+    #[must_use]
+    pub fn damaged(&self) -> &BTreeMap<LetterId, &'static str> {
+        &self.damaged
+    }
+
+    /// Reads every letter with its payload, to find those that are damaged. Returns how many there
+    /// are in all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn check_letters(&mut self) -> Result<u64> {
+        let mut next = LetterFilter { after: Some(-1), ..LetterFilter::default() };
+        let page = LetterPage { limit: 200, newest_first: false, payload: true };
+        let mut whole = 0;
+        loop {
+            let rows = self.find(&next, page)?;
+            let Some(last) = rows.last() else { return Ok(whole + self.damaged.len() as u64) };
+            next.after = Some(last.seq);
+            whole += rows.len() as u64;
+        }
+    }
+
+    /// A letter, or how it is damaged.
+    fn row(&mut self, row: &Vals, payload: bool) -> Result<std::result::Result<StoredLetter, &'static str>> {
+        let envelope = row.text(12);
+        let damaged = Ok(Err("its envelope does not match its checksum"));
+        if !checksum::envelope_is_whole(&envelope) {
+            return damaged;
+        }
+        let Ok(mut letter) = serde_json::from_str::<Letter>(&envelope) else { return damaged };
         letter.state = LetterState::from_number(row.int(5)).unwrap_or_default();
         letter.not_before_ms = row.maybe_int(6);
         letter.retain_until_ms = row.int(7);
@@ -137,9 +212,18 @@ impl LetterStore {
         letter.archive = row.maybe_text(9);
         (letter.times, letter.last_seen_ms) = (row.int(10).max(1) as u64, row.int(11));
         let mut sealed = None;
+        let mut references = PayloadReferences::default();
         if payload {
-            let received = self.part(row, 15)?.unwrap_or_default();
-            let current = self.part(row, 17)?;
+            let (Some((received, first)), Some((current, second))) =
+                (self.part(row, 15)?, self.part(row, 17)?)
+            else {
+                return Ok(Err("a part of its payload is missing or damaged"));
+            };
+            if !checksum::payloads_are_whole(&envelope, received.as_deref(), current.as_deref()) {
+                return Ok(Err("its payload does not match its checksum"));
+            }
+            (references.received, references.current) = (first, second);
+            let received = received.unwrap_or_default();
             match (row.maybe_blob(13), row.maybe_text(14)) {
                 (wrap, Some(key_id)) => {
                     let wrap = wrap.unwrap_or_default();
@@ -148,21 +232,27 @@ impl LetterStore {
                 _ => letter.payload = Payload { received, current },
             }
         }
-        Ok(StoredLetter {
+        Ok(Ok(StoredLetter {
             seq: row.int(0),
             lease: row.int(1),
             lease_until_ms: row.int(2),
             plan: row.maybe_int(3),
             letter,
             sealed,
-        })
+            references,
+        }))
     }
 
-    /// A payload from column `at`, or from the blob whose hash is in the next column.
-    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Vec<u8>>> {
-        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(row.maybe_blob(at)) };
+    /// A payload from column `at`, or from the blob whose hash is in the next column; `None` if
+    /// that is missing or damaged.
+    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<PayloadPart>> {
+        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(Some((row.maybe_blob(at), None))) };
         let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
-        rows.first().map(|row| Some(row.blob(0))).ok_or_else(|| broken("a blob is missing"))
+        let bytes = rows.first().map(|row| row.blob(0));
+        Ok(bytes.filter(|bytes| Sha256::digest(bytes).as_slice() == sha).map(|bytes| {
+            let reference = PayloadReference { sha256: hex(&sha), bytes: bytes.len() as u64 };
+            (Some(bytes), Some(reference))
+        }))
     }
 
     /// One letter with its payload.
@@ -171,7 +261,11 @@ impl LetterStore {
     /// When the store cannot be read.
     pub fn get(&mut self, id: LetterId) -> Result<Option<StoredLetter>> {
         let page = LetterPage { limit: 1, newest_first: false, payload: true };
-        Ok(self.find(&LetterFilter::of_ids([id]), page)?.pop())
+        let found = self.find(&LetterFilter::of_ids([id]), page)?.pop();
+        match self.damaged.get(&id) {
+            Some(how) => Err(LetterError::Store(format!("letter {id} is damaged: {how}"))),
+            None => Ok(found),
+        }
     }
 
     /// At most two letters whose id ends with `end`.
@@ -294,7 +388,6 @@ impl LetterStore {
     /// When the store cannot be read.
     pub fn health(&mut self, now_ms: i64) -> Result<Health> {
         let states = self.stats(&LetterFilter::default(), By::State, now_ms)?;
-        let of = |state: LetterState| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
         let open: Vec<LetterState> = LetterState::ALL.into_iter().filter(|s| s.is_open()).collect();
         let spatial = [
             "INVALID_GEOMETRY",
@@ -316,10 +409,18 @@ impl LetterStore {
             bytes: self.db.bytes()?.max(0) as u64,
             capacity: self.capacity()?,
             arrived_hour: self.arrived_since(now_ms - 3_600_000)?,
-            resolved: of(LetterState::Resolved),
-            died_again: of(LetterState::Dead),
+            resolved: self.replayed("resolved")?,
+            died_again: self.replayed("dead")?,
             spatial: self.count(&spatial)?,
+            rules: self.rule_replays()?,
         })
+    }
+
+    /// The number of letters that replays ended in this way. The plans hold it, and a purge of the
+    /// letters leaves them alone.
+    fn replayed(&mut self, ended: &str) -> Result<u64> {
+        let rows = self.db.query("SELECT count(*) FROM member WHERE ended = ?1", &[ended.into()])?;
+        Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
 
     /// The number of letters that were new since then. A known one that failed once more is none.

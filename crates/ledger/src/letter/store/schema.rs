@@ -47,7 +47,6 @@ CREATE TABLE IF NOT EXISTS incident (
     incident SERIAL, pipeline TEXT NOT NULL, fp BIGINT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL,
     failed BIGINT NOT NULL, batch BIGINT NOT NULL, opened_ms BIGINT NOT NULL, closed_ms BIGINT, closed_by TEXT
 );
-CREATE TABLE IF NOT EXISTS crash (once BYTES PRIMARY KEY, pipeline TEXT NOT NULL, deaths BIGINT NOT NULL, at_ms BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NULL);
 ";
 

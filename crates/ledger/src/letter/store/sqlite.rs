@@ -10,6 +10,7 @@ use crate::sql::{SQLITE, Sql};
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 use std::time::Duration;
+use tidegate_client::durable;
 
 pub(super) struct Sqlite {
     connection: Connection,
@@ -26,11 +27,11 @@ impl Sqlite {
     pub(super) fn open(path: &Path) -> Result<Sqlite> {
         let at = |e: &dyn std::fmt::Display| LetterError::Store(format!("{}: {e}", path.display()));
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-            std::fs::create_dir_all(dir).map_err(|e| at(&e))?;
+            durable::make_dir(dir).map_err(|e| at(&e))?;
         }
-        let fresh = !path.exists();
+        // Only the owner may read letters.
+        durable::private(path).map_err(|e| at(&e))?;
         let connection = Connection::open(path).map_err(|e| at(&e))?;
-        private(path, fresh).map_err(|e| at(&e))?;
         let mut db = Sqlite { connection };
         db.prepare().map_err(|e| at(&e))?;
         Ok(db)
@@ -108,17 +109,6 @@ impl Sqlite {
             let _ = c.execute_batch("ROLLBACK");
         })
     }
-}
-
-/// Only the owner may read letters.
-fn private(path: &Path, fresh: bool) -> std::io::Result<()> {
-    #[cfg(unix)]
-    if fresh {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    }
-    let _ = (path, fresh);
-    Ok(())
 }
 
 impl Db for Sqlite {

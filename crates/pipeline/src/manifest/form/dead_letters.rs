@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::YEAR;
+
 /// Where rejected records are stored. Without this section they are written to a file in the state
 /// directory, which can be read but not replayed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +23,13 @@ pub struct DeadLetters {
     #[schemars(range(min = 30, max = 90))]
     pub retention_days: u32,
 
+    /// Where open letters are archived before they are deleted at the end of their retention: a
+    /// directory, which starts at the manifest's, or `s3://bucket/base`. Without it, open letters
+    /// stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = &"s3://cold/letters")]
+    pub archive: Option<String>,
+
     /// If more than this share of the records of a batch fail in the same way, an incident is
     /// opened: no letters are written, the run ends and the pipeline is suspended.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -33,6 +42,14 @@ pub struct DeadLetters {
     /// The rules that `tidegate dlq fix --manifest` applies, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
+
+    /// Rules that run unasked: at the start and at the end of a run, and by `tidegate serve`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub auto: Vec<AutoRemedy>,
+
+    /// Whether letters with a time before which they must not be replayed are replayed when it has
+    /// passed: at the start of a run, and by `tidegate serve`.
+    pub replay_parked: bool,
 }
 
 impl Default for DeadLetters {
@@ -40,11 +57,48 @@ impl Default for DeadLetters {
         DeadLetters {
             store: None,
             retention_days: 60,
+            archive: None,
             incident_share: 0.5,
             incident_least: 20,
             remedies: Vec::new(),
+            auto: Vec::new(),
+            replay_parked: true,
         }
     }
+}
+
+/// A rule that repairs and replays letters unasked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AutoRemedy {
+    /// The code of the letters.
+    #[schemars(length(min = 1, max = 100), example = &"INVALID_GEOMETRY")]
+    pub code: String,
+
+    /// The rule that repairs them, with its settings from `remedies`, if they are there. Without it,
+    /// they are replayed as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RemedyRule")]
+    pub remedy: Option<RemedyRule>,
+
+    /// Whether they are replayed.
+    #[serde(default = "yes")]
+    pub replay: bool,
+
+    /// The most letters that are replayed in a time: a number, `/`, and one of `s`, `min`, `h`, `d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 3, max = 30), example = &"100/h")]
+    pub at_most: Option<String>,
+
+    /// The time between a failure and the replay. It doubles each time that the record fails again,
+    /// up to a week, and the record is replayed up to ten times instead of three.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 1.0, max = YEAR))]
+    pub retry_after_seconds: Option<f64>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A rule that repairs letters.
@@ -114,4 +168,23 @@ pub enum RemedyRule {
     Remap,
     /// Runs a program.
     Command,
+}
+
+impl RemedyRule {
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            RemedyRule::CrsLookup => "crs_lookup",
+            RemedyRule::MakeValid => "make_valid",
+            RemedyRule::Wait => "wait",
+            RemedyRule::Clip => "clip",
+            RemedyRule::SwapAxes => "swap_axes",
+            RemedyRule::CloseRings => "close_rings",
+            RemedyRule::Wind => "wind",
+            RemedyRule::Flag => "flag",
+            RemedyRule::Remap => "remap",
+            RemedyRule::Command => "command",
+        }
+    }
 }

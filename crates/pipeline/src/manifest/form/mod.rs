@@ -17,12 +17,14 @@ mod alerts;
 mod audit;
 mod circuit_breaker;
 mod dead_letters;
+mod expect;
 mod gate;
 mod rate_limit;
 mod retry_budget;
 mod retry_policy;
 mod scalar;
 mod service;
+mod service_retry;
 mod sink;
 mod source;
 mod step;
@@ -37,13 +39,15 @@ use serde::{Deserialize, Serialize};
 pub use alerts::{Action, AlertName, AlertsSpec};
 pub use audit::AuditSpec;
 pub use circuit_breaker::CircuitBreaker;
-pub use dead_letters::{DeadLetters, Remedy, RemedyRule};
+pub use dead_letters::{AutoRemedy, DeadLetters, Remedy, RemedyRule};
+pub use expect::ExpectSpec;
 pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::{RateLimit, RateScope};
 pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
 pub use scalar::YamlScalar;
-pub use service::ServiceSpec;
+pub use service::{FallbackCase, ServiceSpec};
+pub use service_retry::ServiceRetry;
 pub use sink::{DeletedRows, SinkSpec, SinkTable, WriteMode};
 pub use source::{
     AxisOrderSpec, CsvRows, InputFormat, PageEncoding, Paging, PagingBy, SinceSpec, SourceSpec, SourceTable,
@@ -74,6 +78,12 @@ pub struct Manifest {
 
     /// The pipeline and the policies it runs under.
     pub pipeline: Pipeline,
+
+    /// What `tidegate simulate` must find. A number must be found exactly; `"<= 5"` and `">= 5"` are
+    /// bounds. Only `simulate` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ExpectSpec")]
+    pub expect: Option<ExpectSpec>,
 }
 
 /// The pipeline and the policies it runs under.

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::YEAR;
+use tidegate_core::fallback::FallbackOn;
+
+use super::{ServiceRetry, YEAR};
 
 /// The default maximum age of a cached response: 30 days, in seconds.
 const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
@@ -75,6 +77,32 @@ pub struct ServiceSpec {
     #[schemars(with = "u32", range(min = 1, max = 1_000_000))]
     pub window: Option<u32>,
 
+    /// What differs from `pipeline.retry_policy` for this service.
+    ///
+    /// Touch it when one service needs more patience, or less, than the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ServiceRetry")]
+    pub retry_policy: Option<ServiceRetry>,
+
+    /// The share of the records read that may fail at the steps that call this service: 0.01 is one
+    /// in a hundred. Above it the run halts with exit code 3. Without it all may fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub max_reject_rate: Option<f64>,
+
+    /// The services that a step asks instead, by their names, in this order. Their own `fallback` does
+    /// not count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 64)), extend("uniqueItems" = true))]
+    pub fallback: Vec<String>,
+
+    /// When the next service is asked: its quota is spent, its breaker is open, or it has nothing for
+    /// the record.
+    ///
+    /// Touch it to ask the next service about records without a match too.
+    #[schemars(extend("uniqueItems" = true))]
+    pub fallback_on: Vec<FallbackCase>,
+
     /// The price of 1,000 calls, in any currency, for the estimate of `tidegate plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 1_000_000_000.0))]
@@ -88,6 +116,31 @@ pub struct ServiceSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 253)), extend("uniqueItems" = true))]
     pub allow_hosts: Vec<String>,
+}
+
+/// When the next service is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FallbackCase {
+    /// The quota of the service is spent.
+    QuotaSpent,
+    /// The breaker of the service is open.
+    CircuitOpen,
+    /// The service has nothing for the record.
+    NoMatch,
+}
+
+impl ServiceSpec {
+    /// When its fallback is asked.
+    #[must_use]
+    pub fn falls(&self) -> FallbackOn {
+        let on = |case| self.fallback_on.contains(&case);
+        FallbackOn {
+            quota_spent: on(FallbackCase::QuotaSpent),
+            circuit_open: on(FallbackCase::CircuitOpen),
+            no_match: on(FallbackCase::NoMatch),
+        }
+    }
 }
 
 impl Default for ServiceSpec {
@@ -104,6 +157,10 @@ impl Default for ServiceSpec {
             cache_max_age_seconds: CACHE_MAX_AGE_SECONDS,
             requests_per_second: None,
             window: None,
+            retry_policy: None,
+            max_reject_rate: None,
+            fallback: Vec::new(),
+            fallback_on: vec![FallbackCase::QuotaSpent, FallbackCase::CircuitOpen],
             price_per_thousand: None,
             allow_private: false,
             allow_hosts: Vec::new(),

@@ -12,7 +12,7 @@ use super::store::Bucket;
 pub struct SinkSpec {
     /// The file to write. The extension selects the format: `.gpkg`, `.geojson`, `.geojsonl`,
     /// `.geojsons`, `.csv`, `.fgb`, `.parquet`, `.gml`, `.esrijson`. A relative path starts at the
-    /// manifest's directory. `s3://bucket/key` is written into the state directory and uploaded
+    /// manifest's directory. An object (`s3://bucket/key`, `az://…`, `gs://…`) is written into the state directory and uploaded
     /// when it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.gpkg")]
@@ -23,7 +23,7 @@ pub struct SinkSpec {
     #[schemars(with = "SinkTable")]
     pub postgis: Option<SinkTable>,
 
-    /// How to reach the bucket of an `s3://` file.
+    /// How to reach the bucket of an `s3://`, `az://` or `gs://` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Bucket")]
     pub store: Option<Bucket>,
@@ -39,7 +39,8 @@ pub struct SinkSpec {
     #[schemars(with = "WriteMode")]
     pub mode: Option<WriteMode>,
 
-    /// The fields that identify a record, for `upsert` and `sync`. They must not be null.
+    /// The fields that identify a record, for `upsert` and `sync`. They must not be null. `$key` is the
+    /// SHA-256 of the canonical record as it leaves the last step, written to the field `record_key`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
     pub key: Vec<String>,

@@ -15,7 +15,7 @@ use crate::source::ChangeMark;
 pub struct SourceSpec {
     /// The file to read. The extension selects the format: `.geojson`, `.geojsonl`, `.geojsons`,
     /// `.csv`, `.gpkg`, `.fgb`, `.parquet`, `.gml`, `.shp`. A relative path starts at the
-    /// manifest's directory. `https://…` and `s3://bucket/key` are downloaded into the state
+    /// manifest's directory. `https://…`, `s3://bucket/key`, `az://container/key` and `gs://bucket/key` are downloaded into the state
     /// directory first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
@@ -101,7 +101,7 @@ pub struct SourceSpec {
     #[schemars(range(min = 0.0, max = YEAR))]
     pub patience_seconds: f64,
 
-    /// How to reach the bucket of an `s3://` file.
+    /// How to reach the bucket of an `s3://`, `az://` or `gs://` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Bucket")]
     pub store: Option<Bucket>,

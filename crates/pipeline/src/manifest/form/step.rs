@@ -1,7 +1,7 @@
 //! `steps`: the processing of each record.
 //!
 //! An entry is one key, the name of the step, with its settings. So the form is a struct of options
-//! of which exactly one is given, which the checker enforces (`maxProperties`).
+//! of which exactly one is given, which the checker enforces; `max_reject_rate` may stand beside it.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use super::scalar::YamlScalar;
 
-/// One step: exactly one of these keys.
+/// One step: exactly one of these keys, and `max_reject_rate` beside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
 pub struct StepSpec {
+    /// The share of the records read so far that this step may reject: 0.01 is one in a hundred.
+    /// Above it the run halts before the batch is committed (exit code 3). By default 1: any number.
+    ///
+    /// Touch it when a step that rejects much means that the source has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub max_reject_rate: Option<f64>,
+
     /// Rename fields: `{ OLD: new }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
@@ -298,6 +306,12 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub cache_hit: Option<String>,
 
+    /// The field for the service that answered, by its name in `services`: the service or one of its
+    /// fallbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub provider: Option<String>,
+
     /// The field for the code of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
@@ -348,6 +362,12 @@ pub struct HttpSpec {
     /// The new fields, as JSON pointers into the response: `{ owner: /owner/name }`. They become
     /// text; use `coerce` to convert them.
     pub take: BTreeMap<String, String>,
+
+    /// The field for the service that answered, by its name in `services`: the service or one of its
+    /// fallbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub provider: Option<String>,
 
     /// What happens to a record for which the service has no result (404, or no such value).
     #[serde(default = "keep")]

@@ -5,30 +5,58 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tidegate_core::bucket::{BucketAddress, CredentialSource};
 use tidegate_core::call::CallPolicy;
 use tidegate_core::time::seconds;
 
 use super::YEAR;
 use crate::error::SetupError;
 use crate::secret::SecretRef;
-use crate::store::{ObjectStoreClient, S3Settings, StoreSettings};
+use crate::store::{CloudSettings, ObjectStoreClient, StoreSettings};
 use crate::traffic::Traffic;
 
-/// How to reach the bucket of an `s3://` address. Without keys requests are not signed.
+/// Where the credentials of a bucket come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BucketCredentials {
+    /// The usual variables of the cloud, such as AWS_ACCESS_KEY_ID, AZURE_STORAGE_KEY or
+    /// GOOGLE_APPLICATION_CREDENTIALS.
+    Environment,
+    /// A token file that is exchanged for the credentials of a role.
+    WebIdentity,
+    /// The credential service of the container.
+    Container,
+    /// The metadata service of the instance.
+    Instance,
+}
+
+/// How to reach the bucket of an `s3://`, `az://` or `gs://` address. Without keys and
+/// `credentials` requests are not signed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bucket {
-    /// The URL of an S3-compatible service. By default AWS.
+    /// The URL of the service, such as one that speaks S3. By default that of the cloud.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"https://minio.example")]
     pub endpoint: Option<String>,
 
-    /// The region of the bucket.
+    /// The region of an S3 bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub region: Option<String>,
 
-    /// A reference to the access key: `env:NAME` or `file:PATH`.
+    /// The storage account of an Azure container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 64))]
+    pub account: Option<String>,
+
+    /// Where credentials come from if no key is given. The services of containers and instances are
+    /// queried only if they are named here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BucketCredentials")]
+    pub credentials: Option<BucketCredentials>,
+
+    /// A reference to the access key of S3 or the account key of Azure: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub access_key: Option<String>,
@@ -42,6 +70,16 @@ pub struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub session_token: Option<String>,
+
+    /// A reference to a shared access signature of Azure: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub sas_token: Option<String>,
+
+    /// A reference to the JSON of a Google service account: `file:PATH` or `env:NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub service_account: Option<String>,
 
     /// Whether the name of the endpoint may resolve to a private address.
     pub allow_private: bool,
@@ -80,8 +118,8 @@ impl Bucket {
         }
     }
 
-    /// Opens the store of an `s3://bucket/key` address within a run; returns it with the key.
-    /// `patience` is the longest wait that it may ask for.
+    /// Opens the store of an address such as `s3://bucket/key` within a run; returns it with the
+    /// key. `patience` is the longest wait that it may ask for.
     ///
     /// # Errors
     /// The reason why it cannot be used.
@@ -91,28 +129,50 @@ impl Bucket {
         patience: Duration,
         traffic: &Traffic,
     ) -> Result<(ObjectStoreClient, String), SetupError> {
-        let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// URL"))?;
-        let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
-        if key.is_empty() {
-            return Err(format!("{address} has no object key; expected s3://bucket/key").into());
+        let at =
+            BucketAddress::parse(address).ok_or_else(|| format!("{address} is not the URL of a bucket"))?;
+        if at.key.is_empty() {
+            return Err(format!("{address} has no object key; expected {at}/key").into());
         }
+        Ok((self.open_bucket(&at.to_string(), patience, traffic)?, at.key.to_owned()))
+    }
+
+    /// Opens the store of an address such as `s3://bucket/base` within a run.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used.
+    pub fn open_bucket(
+        &self,
+        name: &str,
+        patience: Duration,
+        traffic: &Traffic,
+    ) -> Result<ObjectStoreClient, SetupError> {
         let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
         let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();
         let say = |e: crate::secret::SecretError| format!("store: {e}");
-        let s3 = S3Settings {
+        let cloud = CloudSettings {
             endpoint: endpoint.map_err(|e| format!("store.endpoint: {e}"))?,
             region: self.region.clone(),
+            account: self.account.clone(),
             access_key: secret(&self.access_key).map_err(say)?,
             secret_key: secret(&self.secret_key).map_err(say)?,
             session_token: secret(&self.session_token).map_err(say)?,
+            sas_token: secret(&self.sas_token).map_err(say)?,
+            service_account: secret(&self.service_account).map_err(say)?,
+            credentials: match self.credentials {
+                None => CredentialSource::Given,
+                Some(BucketCredentials::Environment) => CredentialSource::Environment,
+                Some(BucketCredentials::WebIdentity) => CredentialSource::WebIdentity,
+                Some(BucketCredentials::Container) => CredentialSource::Container,
+                Some(BucketCredentials::Instance) => CredentialSource::Instance,
+            },
             private: self.allow_private,
         };
         let default = StoreSettings::default();
         let policy = self.policy(default.policy);
-        let settings = StoreSettings { s3, patience, policy, ..default };
-        let name = format!("s3://{bucket}");
-        let store = ObjectStoreClient::open_for(&name, &settings, traffic.caller(&name))
-            .map_err(|e| e.to_string())?;
-        Ok((store, key.to_owned()))
+        let settings = StoreSettings { cloud, patience, policy, ..default };
+        let store =
+            ObjectStoreClient::open_for(name, &settings, traffic.caller(name)).map_err(|e| e.to_string())?;
+        Ok(store)
     }
 }

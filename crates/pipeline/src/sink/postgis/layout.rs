@@ -4,12 +4,13 @@
 //! Reading the catalogue and comparing are separate, so that `plan` and `doctor` say the same as a
 //! run does, and so that the comparison can be tested without a database.
 
+use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Kind, Schema};
 use tidegate_ledger::bounded::BoundedClient;
 
 use super::{judge, quote};
 use crate::manifest::{SinkTable, WriteMode};
-use crate::sink::{ManagedColumns, SinkError, Spec};
+use crate::sink::{HeldShape, ManagedColumns, SinkError, Spec};
 
 /// A table as the catalogue describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,6 +135,24 @@ impl TableLayout {
     /// Whether geometries are stored as WKB in a `bytea`.
     pub(super) fn holds_wkb(&self, geometry_column: &str) -> bool {
         self.columns.iter().any(|c| c.name == geometry_column && c.udt == "bytea")
+    }
+
+    /// The geometry types that the column holds, and the statement that lets it hold any.
+    pub(super) fn held_shape(&self, table: &SinkTable) -> Result<HeldShape, String> {
+        let column = self.column(&table.geometry_column).filter(|column| column.udt == "geometry");
+        let Some(inner) = column.and_then(|column| column.type_name.strip_prefix("geometry(")) else {
+            return Ok(HeldShape::default());
+        };
+        let name = inner.split([',', ')']).next().unwrap_or_default().trim_end_matches(['Z', 'M']);
+        let only = Shape::ALL.into_iter().find(|shape| shape.name().eq_ignore_ascii_case(name));
+        let advice = format!(
+            "ALTER TABLE {}.{} ALTER COLUMN {} TYPE geometry(Geometry, {});",
+            quote(&table.schema)?,
+            quote(&table.table)?,
+            quote(&table.geometry_column)?,
+            self.srid
+        );
+        Ok(HeldShape { only, advice: Some(advice) })
     }
 
     /// All differences between the table and the records that prevent writing them.
@@ -362,5 +381,25 @@ mod tests {
         assert_eq!(found(&layout, ManagedColumns::Validity).len(), 2, "one version only");
         layout.unique = vec![(vec!["OBJECTID".into()], Some("(valid_to IS NULL)".into()))];
         assert!(found(&layout, ManagedColumns::Validity).is_empty());
+    }
+
+    #[test]
+    fn the_type_of_the_geometry_column_is_told() {
+        let table: SinkTable = serde_json::from_str(r#"{"url":"env:DB","table":"t"}"#).unwrap();
+        let held = |udt: &str, type_name: &str| {
+            let columns = vec![column("geom", udt, type_name)];
+            TableLayout { columns, unique: Vec::new(), srid: 4326 }.held_shape(&table).unwrap()
+        };
+        for (type_name, only) in [
+            ("geometry(Polygon,4326)", Some(Shape::Polygon)),
+            ("geometry(MultiPolygonZ,4326)", Some(Shape::MultiPolygon)),
+            ("geometry(Geometry,4326)", None),
+            ("geometry", None),
+        ] {
+            assert_eq!(held("geometry", type_name).only, only, "{type_name}");
+        }
+        let advice = "ALTER TABLE \"public\".\"t\" ALTER COLUMN \"geom\" TYPE geometry(Geometry, 4326);";
+        assert_eq!(held("geometry", "geometry(Polygon,4326)").advice.as_deref(), Some(advice));
+        assert_eq!(held("bytea", "bytea"), HeldShape::default());
     }
 }

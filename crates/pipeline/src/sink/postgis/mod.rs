@@ -21,7 +21,7 @@ use tidegate_core::Code;
 use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
 use tidegate_geo::{Batch, Problem, Schema, Value};
-use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply};
+use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply, tls_failure};
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
@@ -100,14 +100,15 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
 }
 
 /// Why there is no connection: the message of the database, or the addresses that were tried.
-pub(crate) fn could_not_connect(
-    BoundedConfig { config, .. }: &BoundedConfig,
-    e: &postgres::Error,
-) -> SinkError {
+pub(crate) fn could_not_connect(bounded: &BoundedConfig, e: &postgres::Error) -> SinkError {
     use postgres::config::Host;
     if e.as_db_error().is_some() {
-        return judge(e).at("cannot use the database");
+        return match judge(e).at("cannot use the database") {
+            SinkError::Fatal(message) => SinkError::Fatal(format!("{message}{}", bounded.advice(e))),
+            transient @ SinkError::Transient { .. } => transient,
+        };
     }
+    let config = &bounded.config;
     let ports = config.get_ports();
     let places: Vec<String> = (config.get_hosts().iter().enumerate())
         .map(|(at, host)| {
@@ -118,6 +119,9 @@ pub(crate) fn could_not_connect(
             }
         })
         .collect();
+    if let Some(why) = tls_failure(e) {
+        return SinkError::Fatal(format!("cannot connect to {}: {why}", places.join(", ")));
+    }
     let cause = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
     SinkError::Transient {
         code: Code::DATABASE_UNAVAILABLE,
@@ -199,6 +203,14 @@ fn standing(client: &mut BoundedClient, name: &str) -> Result<Standing, SinkErro
     let (database, table): (String, String) = (row.get(0), row.get(1));
     let identity = format!("database {database}, table {table}");
     Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
+}
+
+/// See [`Spec::held_shape`].
+pub(super) fn held_shape(table: &SinkTable) -> Result<super::HeldShape, SinkError> {
+    let config = config(&table.url)?;
+    let mut client = config.connect().map_err(|e| could_not_connect(&config, &e))?;
+    let Some(layout) = TableLayout::read(&mut client, table)? else { return Ok(super::HeldShape::default()) };
+    Ok(layout.held_shape(table)?)
 }
 
 /// See [`Spec::differences`].
@@ -628,6 +640,10 @@ impl Sink for PostgisTable {
 
     fn spare(&mut self, keys: &[Vec<String>]) -> Result<(), SinkError> {
         self.spare_keys(keys)
+    }
+
+    fn has(&mut self, keys: &[Vec<String>]) -> Result<Vec<bool>, SinkError> {
+        self.has_rows(keys)
     }
 
     fn absent(&mut self) -> Result<AbsentRows, SinkError> {

@@ -169,6 +169,33 @@ impl PostgisTable {
         self.copy_keys(&text)
     }
 
+    /// Which of these keys a current row has. They are compared as text, because a column may have
+    /// another type than its field.
+    pub(super) fn has_rows(&mut self, keys: &[Vec<String>]) -> Result<Vec<bool>, SinkError> {
+        if keys.is_empty() || !self.mode.is_keyed() {
+            return Ok(vec![false; keys.len()]);
+        }
+        self.begin()?;
+        let texts = self.key.iter().map(|name| Ok(format!("t.{}::text", quote(name)?)));
+        let texts = texts.collect::<Result<Vec<_>, String>>()?;
+        let lists: Vec<Vec<&str>> = (0..texts.len())
+            .map(|at| keys.iter().map(|key| key.get(at).map_or("", String::as_str)).collect())
+            .collect();
+        let places = (1..=texts.len()).map(|at| format!("${at}::text[]")).collect::<Vec<_>>().join(", ");
+        let (name, list) = (self.name()?, texts.join(", "));
+        let sql = format!(
+            "SELECT {list} FROM {name} t WHERE ({list}) IN (SELECT * FROM unnest({places})) AND {}",
+            self.managed.current("t")
+        );
+        let args: Vec<&(dyn postgres::types::ToSql + Sync)> =
+            lists.iter().map(|list| list as &(dyn postgres::types::ToSql + Sync)).collect();
+        let rows = self.connect()?.query(&sql, &args).map_err(|e| judge(&e))?;
+        let width = texts.len();
+        let found: std::collections::HashSet<Vec<String>> =
+            rows.iter().map(|row| (0..width).map(|at| row.get(at)).collect()).collect();
+        Ok(keys.iter().map(|key| found.contains(key)).collect())
+    }
+
     /// The rows that a deletion concerns: current ones whose key was not seen.
     fn absent_condition(&self) -> Result<String, String> {
         let (keys, same) = (self.keys_table()?, self.same("t", "k")?);

@@ -1,34 +1,34 @@
 //! `tidegate store`: reads and writes objects in a bucket or a directory, through lanes.
 
+mod put;
+
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::ValueEnum;
-use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use tidegate_client::secret::SecretRef;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tidegate_client::durable;
 use tidegate_client::store::{
-    GetRange, KeySpread, Meta, ObjectReader, ObjectStoreClient, S3Settings, StoreError, StoreSettings,
+    GetRange, KeySpread, Meta, ObjectReader, ObjectStoreClient, StoreError, StoreSettings,
 };
 use tidegate_core::call::CallPolicy;
-use url::Url;
 
 use super::calls::time;
+use super::cloud::CloudArgs;
 use crate::exit::Exit;
 use crate::out;
 
-/// The size of a read from a file, in bytes.
-const PIECE_BYTES: usize = 1 << 20;
 /// The most objects put or removed concurrently.
 const AT_ONCE: usize = 64;
 
 /// Put, get, list, copy and remove objects
 ///
-/// STORE is s3://bucket, s3://bucket/base or a directory. Each request goes through the lane of its
-/// prefix: throttling slows down the prefix and loses nothing. Credentials are read from env:NAME or
-/// file:PATH, by default from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY if they are set.
+/// STORE is a directory, s3://bucket, az://container or gs://bucket, with /base if wanted. Each
+/// request goes through the lane of its prefix: throttling slows down the prefix and loses nothing.
+/// Credentials are read from env:NAME or file:PATH, by default from the usual variables of the cloud,
+/// such as AWS_ACCESS_KEY_ID, AZURE_STORAGE_KEY or GOOGLE_APPLICATION_CREDENTIALS.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,6 +62,13 @@ enum Command {
         /// Complete key, for a single file
         #[arg(long = "as", value_name = "KEY")]
         key: Option<String>,
+        /// Read each object and compare it with what was sent [default: compare its size, and its
+        /// checksum if the store gives one]
+        #[arg(long)]
+        verify: bool,
+        /// Print no progress and no summary
+        #[arg(short, long)]
+        quiet: bool,
     },
     /// Download an object
     Get {
@@ -130,24 +137,8 @@ struct ObjectStoreArgs {
     /// Stop with exit code 75 if the store asks to wait, or fails, for longer than this
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time, global = true)]
     patience: Duration,
-    /// URL of an S3-compatible service [default: AWS]
-    #[arg(long, value_name = "URL", global = true)]
-    endpoint: Option<Url>,
-    /// Region of the bucket
-    #[arg(long, global = true)]
-    region: Option<String>,
-    /// Reference to the access key: env:NAME or file:PATH
-    #[arg(long, value_name = "REF", global = true)]
-    access_key: Option<SecretRef>,
-    /// Reference to the secret key
-    #[arg(long, value_name = "REF", global = true)]
-    secret_key: Option<SecretRef>,
-    /// Reference to a session token
-    #[arg(long, value_name = "REF", global = true)]
-    session_token: Option<SecretRef>,
-    /// Send unsigned requests, for public buckets
-    #[arg(long, global = true, conflicts_with_all = ["access_key", "secret_key", "session_token"])]
-    anonymous: bool,
+    #[command(flatten)]
+    cloud: CloudArgs,
     /// Allow the endpoint to resolve to private addresses
     #[arg(long, global = true)]
     allow_private: bool,
@@ -162,6 +153,7 @@ enum Spread {
 #[derive(Clone, Copy, ValueEnum)]
 enum ListingFormat {
     Table,
+    Json,
     Ndjson,
 }
 
@@ -184,22 +176,6 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 fn settings(args: &Args) -> StoreSettings {
     let how = &args.how;
-    // By default, the environment variables of the AWS tools.
-    let usual = |given: &Option<SecretRef>, name: &str| match given {
-        Some(given) => Some(given.clone()),
-        None if how.anonymous => None,
-        None => std::env::var_os(name).filter(|v| !v.is_empty()).map(|_| SecretRef::Env(name.into())),
-    };
-    let own = how.access_key.is_some() || how.secret_key.is_some();
-    let token = if own { how.session_token.clone() } else { usual(&how.session_token, "AWS_SESSION_TOKEN") };
-    let s3 = S3Settings {
-        endpoint: how.endpoint.clone(),
-        region: how.region.clone().or_else(|| std::env::var("AWS_REGION").ok()),
-        access_key: usual(&how.access_key, "AWS_ACCESS_KEY_ID"),
-        secret_key: usual(&how.secret_key, "AWS_SECRET_ACCESS_KEY"),
-        session_token: token,
-        private: how.allow_private,
-    };
     let key_spread = match how.key_spread {
         Spread::None => KeySpread::None,
         Spread::Hash => KeySpread::Hash,
@@ -215,7 +191,7 @@ fn settings(args: &Args) -> StoreSettings {
         lane_segments: how.lane_segments,
         part_bytes: usize::from(how.part_size) << 20,
         create: matches!(args.what, Command::Put { .. }),
-        s3,
+        cloud: how.cloud.settings(how.allow_private),
         policy,
         patience: how.patience,
         ..default
@@ -224,7 +200,10 @@ fn settings(args: &Args) -> StoreSettings {
 
 async fn act(what: &Command, store: &ObjectStoreClient) -> io::Result<Exit> {
     match what {
-        Command::Put { files, under, key, .. } => put(store, files, under, key.as_deref()).await,
+        Command::Put { store: name, files, under, key, verify, quiet } => {
+            let how = put::PutOptions { name, under, key: key.as_deref(), verify: *verify, quiet: *quiet };
+            put::put(store, files, &how).await
+        }
         Command::Get { key, output, range, .. } => get(store, key, output.as_deref(), range.clone()).await,
         Command::Ls { folder, format, .. } => ls(store, folder, *format).await,
         Command::Rm { keys, .. } => {
@@ -246,69 +225,6 @@ fn told(results: Vec<Result<(), StoreError>>) -> Exit {
         some if some.iter().all(StoreError::is_later) => Exit::TryLater,
         _ => Exit::Failure,
     }
-}
-
-async fn put(
-    store: &ObjectStoreClient,
-    files: &[PathBuf],
-    under: &str,
-    key: Option<&str>,
-) -> io::Result<Exit> {
-    let usage = |why: &str| {
-        out::say(&format!("tidegate store: {why}"));
-        Ok(Exit::Usage)
-    };
-    if key.is_some() && files.len() > 1 {
-        return usage("--as takes a single file, but several were given; use --under");
-    }
-    let mut jobs = Vec::with_capacity(files.len());
-    for file in files {
-        let name = file.file_name().and_then(|name| name.to_str());
-        let key = match (key, name) {
-            (Some(key), _) => key.to_owned(),
-            (None, Some("-")) => return usage("standard input requires a key; pass --as KEY"),
-            (None, Some(name)) if under.is_empty() => name.to_owned(),
-            (None, Some(name)) => format!("{}/{name}", under.trim_end_matches('/')),
-            (None, None) => {
-                return usage(&format!("{} has no file name to use as a key; pass --as KEY", file.display()));
-            }
-        };
-        jobs.push((file, key));
-    }
-    let each = stream::iter(jobs).map(|(file, key)| async move {
-        let (length, source) = match open(file) {
-            Ok(opened) => opened,
-            Err(why) => {
-                out::say(&format!("tidegate store: {}: {why}", file.display()));
-                return Ok(false);
-            }
-        };
-        store.put_stream(&key, length, pieces(source)).await.map(|_| true)
-    });
-    let results: Vec<Result<bool, StoreError>> = each.buffer_unordered(AT_ONCE).collect().await;
-    let unread = results.contains(&Ok(false));
-    let exit = told(results.into_iter().map(|result| result.map(|_| ())).collect());
-    Ok(if unread { Exit::Failure } else { exit })
-}
-
-fn open(file: &Path) -> io::Result<(Option<u64>, Box<dyn Read + Send>)> {
-    if file.as_os_str() == "-" {
-        return Ok((None, Box::new(io::stdin())));
-    }
-    let opened = File::open(file)?;
-    let about = opened.metadata()?;
-    if about.is_dir() {
-        return Err(io::Error::from(io::ErrorKind::IsADirectory));
-    }
-    Ok((about.is_file().then_some(about.len()), Box::new(opened)))
-}
-
-fn pieces(source: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Bytes>> + Send {
-    stream::try_unfold(source, |mut source| async move {
-        let mut piece = Vec::new();
-        source.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
-        Ok((!piece.is_empty()).then(|| (Bytes::from(piece), source)))
-    })
 }
 
 async fn get(
@@ -336,7 +252,7 @@ async fn get(
         let done = write(object, &mut out).await?;
         if done.is_ok() {
             out.sync_all()?;
-            std::fs::rename(&partial, file)?;
+            durable::rename(&partial, file)?;
         }
         io::Result::Ok(done)
     }
@@ -367,26 +283,34 @@ async fn write(mut object: ObjectReader, out: &mut impl Write) -> io::Result<Res
 async fn ls(store: &ObjectStoreClient, folder: &str, format: ListingFormat) -> io::Result<Exit> {
     let mut list = store.list(folder);
     let mut stdout = io::BufWriter::new(io::stdout().lock());
-    loop {
-        match list.try_next().await {
-            Ok(Some(Meta { key, size, modified, etag })) => match format {
-                ListingFormat::Table => writeln!(stdout, "{size:>14}  {key}")?,
-                ListingFormat::Ndjson => {
-                    let modified_ms = modified.millis();
-                    let line = serde_json::json!({"key": key, "size": size, "modified_ms": modified_ms, "etag": etag});
-                    writeln!(stdout, "{line}")?;
-                }
-            },
-            Ok(None) => {
-                stdout.flush()?;
-                return Ok(Exit::Done);
-            }
-            Err(error) => {
-                stdout.flush()?;
-                return Ok(told(vec![Err(error)]));
-            }
+    let mut before = "[\n";
+    let done = loop {
+        let Meta { key, size, modified, etag } = match list.try_next().await {
+            Ok(Some(meta)) => meta,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let object =
+            || serde_json::json!({"key": key, "size": size, "modified_ms": modified.millis(), "etag": etag});
+        match format {
+            ListingFormat::Table => writeln!(stdout, "{size:>14}  {}", shown(&key))?,
+            ListingFormat::Ndjson => writeln!(stdout, "{}", object())?,
+            ListingFormat::Json => write!(stdout, "{}  {}", std::mem::replace(&mut before, ",\n"), object())?,
         }
+    };
+    // After an error the array stays open: half a list is not valid JSON.
+    match (format, before, &done) {
+        (ListingFormat::Json, "[\n", Ok(())) => writeln!(stdout, "[]")?,
+        (ListingFormat::Json, _, Ok(())) => writeln!(stdout, "\n]")?,
+        _ => {}
     }
+    stdout.flush()?;
+    Ok(told(vec![done]))
+}
+
+/// A key without characters that control a terminal.
+fn shown(key: &str) -> String {
+    key.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn range(text: &str) -> Result<GetRange, String> {

@@ -4,10 +4,14 @@
 //! It defends against other web sites that try to read it through the user's browser. The `Host`
 //! header must be an IP address, `localhost` or an allowed name, which prevents DNS rebinding.
 //! Responses must not be framed, sniffed, cached or read by another origin.
+//!
+//! Connections are bounded for each client and in all (`room`), and so is the time of each.
+
+mod room;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -15,12 +19,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use room::{ConnectionPlace, ConnectionRoom};
+
 /// The largest request head, in bytes.
 const HEAD_MAX: usize = 16 * 1024;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// The most concurrent connections; further ones wait.
-const CONNECTIONS_MAX: usize = 32;
+/// The most requests that are answered at the same time; further ones wait.
+const ANSWERS_MAX: usize = 8;
 /// The timeout for reading a request.
 const ASKING: Duration = Duration::from_secs(5);
 /// The timeout for writing a response.
@@ -71,29 +77,45 @@ pub(crate) type Answers = Arc<dyn Fn(String) -> BoxFuture<'static, WebResponse> 
 pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, answers: Answers) {
     // The listener is already bound; registering it with tokio does not fail in practice.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
-    let (room, names) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(names));
+    let (room, names) = (Arc::new(Mutex::new(ConnectionRoom::default())), Arc::new(names));
+    let turns = Arc::new(Semaphore::new(ANSWERS_MAX));
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, client)) = listener.accept().await else {
             // Out of file descriptors, or the client disconnected: neither ends the server.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (names, answers) = (Arc::clone(&names), Arc::clone(&answers));
+        let Some(place) = ConnectionRoom::enter(&room, client.ip()) else { continue };
+        let (names, answers, turns) = (Arc::clone(&names), Arc::clone(&answers), Arc::clone(&turns));
         tokio::spawn(async move {
-            // A client may disconnect during the response.
-            let _ = connection(stream, &names, &answers).await;
-            drop(place);
+            let leave = Arc::clone(&place.leave);
+            tokio::select! {
+                // A client may disconnect during the response.
+                _ = connection(stream, &names, (&answers, &turns), &place) => {}
+                () = leave.notified() => {}
+            }
         });
     }
 }
 
-async fn connection(mut stream: TcpStream, names: &[String], answers: &Answers) -> io::Result<()> {
+async fn connection(
+    mut stream: TcpStream,
+    names: &[String],
+    (answers, turns): (&Answers, &Semaphore),
+    place: &ConnectionPlace,
+) -> io::Result<()> {
     let Ok(asked) = tokio::time::timeout(ASKING, read(&mut stream, names)).await else { return Ok(()) };
     let (head_only, answer) = match asked? {
         WebRequest::Nothing => return Ok(()),
         WebRequest::Wrong(answer) => (false, answer),
-        WebRequest::Path { path, head_only } => (head_only, answers(path).await),
+        WebRequest::Path { path, head_only } => {
+            place.idle(false);
+            let Ok(turn) = turns.acquire().await else { return Ok(()) };
+            let answer = answers(path).await;
+            drop(turn);
+            place.idle(true);
+            (head_only, answer)
+        }
     };
     let write = async {
         stream.write_all(head(&answer).as_bytes()).await?;
