@@ -6,7 +6,7 @@
 //! or gate removes records: there the row is found by the number of the record. A later run may have
 //! written other records there, so the row must have the fields that the record came with.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tidegate_geo::format::{self, geojson::ReadOptions};
@@ -115,8 +115,9 @@ impl FileRows {
         Err(format!("records of the stage {stage:?} have no row in {}", self.path.display()))
     }
 
-    /// The batch with the numbers of its rows in the file instead of those of the letters. Letters
-    /// whose row holds another record stay open.
+    /// The batch with the numbers of its rows in the file instead of those of the letters, and the
+    /// letter of each. What failed once more stays as it is there, and letters whose row holds another
+    /// record stay open.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -126,11 +127,13 @@ impl FileRows {
         letters: &[Letter],
         before: &Schema,
         ended: &mut [Option<ReplayOutcome>],
-    ) -> Result<Batch, String> {
-        let mut rows = HashMap::new();
+    ) -> Result<(Batch, BTreeMap<u64, usize>), String> {
+        // A letter of an earlier run may name the same row.
+        let mut rows: BTreeMap<u64, Vec<(usize, &Letter)>> = BTreeMap::new();
         for at in 0..batch.len() {
-            if let Some(letter) = letters.get(batch.record(at) as usize) {
-                rows.insert(row(letter)?, (at, letter));
+            let letter = batch.record(at) as usize;
+            if let (Some(letter), Some(None)) = (letters.get(letter), ended.get(letter)) {
+                rows.entry(row(letter)?).or_default().push((at, letter));
             }
         }
         let fields: Vec<(usize, &str)> = before
@@ -144,30 +147,37 @@ impl FileRows {
         let mut number = 0;
         while let Some(old) = reader.next_batch(&mut Vec::new()).map_err(say)? {
             for there in 0..old.len() {
-                // An edit may have changed any field.
-                if let Some((at, letter)) = rows.get(&number)
-                    && letter.idempotency_key == letter.lineage.root_key
-                    && !fields.iter().all(|(field, name)| {
-                        let place = old.schema().position(name);
-                        place.is_none_or(|place| is_same(old.value(there, place), batch.value(*at, *field)))
-                    })
-                {
-                    let note = format!(
-                        "row {} of {} holds another record now; run the pipeline again",
-                        number + 1,
-                        self.path.display()
-                    );
-                    let how = ReplayOutcome::Back { not_before_ms: None, note };
-                    set(ended, batch.record(*at) as usize, how);
-                    rows.remove(&number);
+                let is_same_record = |at: usize, letter: &Letter| {
+                    // An edit may have changed any field.
+                    letter.idempotency_key != letter.lineage.root_key
+                        || fields.iter().all(|(field, name)| {
+                            let place = old.schema().position(name);
+                            place
+                                .is_none_or(|place| is_same(old.value(there, place), batch.value(at, *field)))
+                        })
+                };
+                if let Some(claims) = rows.get_mut(&number) {
+                    claims.retain(|(at, letter)| {
+                        let keep = is_same_record(*at, letter);
+                        if !keep {
+                            let note = format!(
+                                "row {} of {} holds another record now; run the pipeline again",
+                                number + 1,
+                                self.path.display()
+                            );
+                            let how = ReplayOutcome::Back { not_before_ms: None, note };
+                            set(ended, batch.record(*at) as usize, how);
+                        }
+                        keep
+                    });
                 }
                 number += 1;
             }
         }
-        let mut out = Batch::new(batch.schema().clone());
-        let mut rows: Vec<(u64, usize)> = rows.into_iter().map(|(number, (at, _))| (number, at)).collect();
-        rows.sort_unstable();
-        for (number, at) in rows {
+        let (mut out, mut numbers) = (Batch::new(batch.schema().clone()), BTreeMap::new());
+        for (number, claims) in rows {
+            let Some((at, _)) = claims.last().copied() else { continue };
+            numbers.insert(number, batch.record(at) as usize);
             out.go_to_record(number);
             let values = (0..batch.columns().len()).map(|field| batch.value(at, field));
             out.push(batch.geometry(at), values).map_err(|problem| problem.message)?;
@@ -175,7 +185,7 @@ impl FileRows {
                 out.set_id(id);
             }
         }
-        Ok(out)
+        Ok((out, numbers))
     }
 }
 

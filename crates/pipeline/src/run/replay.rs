@@ -171,22 +171,17 @@ impl Rerun for ManifestReplay {
                 *held = HeldShape::default();
                 sink = parts.sink.open_for_replay().map_err(say)?;
             }
-            // Each letter by the number of its record in the batch.
-            let mut numbers: BTreeMap<u64, usize> = of.iter().map(|at| (*at as u64, *at)).collect();
-            if let Some(rows) = in_place {
-                let before = parts.stage(stage)?.1.schema.clone();
-                batch = rows.numbered(&batch, letters, &before, &mut ended)?;
-                numbers = of
-                    .iter()
-                    .filter_map(|at| Some((in_place::row(letters.get(*at)?), *at)))
-                    .map(|(number, at)| Ok((number?, at)))
-                    .collect::<Result<_, String>>()?;
-            }
             for reject in aside.rejected.iter().chain(&aside.failed) {
                 let at = reject.record as usize;
                 if let Some(letter) = letters.get(at) {
                     set(&mut ended, at, ReplayOutcome::Dead(Box::new(died(letter, reject))));
                 }
+            }
+            // Each letter by the number of its record in the batch.
+            let mut numbers: BTreeMap<u64, usize> = of.iter().map(|at| (*at as u64, *at)).collect();
+            if let Some(rows) = in_place {
+                let before = parts.stage(stage)?.1.schema.clone();
+                (batch, numbers) = rows.numbered(&batch, letters, &before, &mut ended)?;
             }
             numbers.retain(|_, at| ended.get(*at).is_some_and(Option::is_none));
             let marks = |put: &RowCounts| {
@@ -195,6 +190,7 @@ impl Rerun for ManifestReplay {
                 landed.filter_map(|(_, at)| letters.get(*at)).map(mark).collect()
             };
             let put = land(sink.as_mut(), &batch, marks, &policy)?;
+            let there: HashSet<u64> = (0..batch.len()).map(|row| batch.record(row)).collect();
             let mut refused = Aside { stage: "sink".into(), ..Aside::default() };
             let good = refused.set_aside(batch, put.refused);
             for (number, at) in &numbers {
@@ -204,6 +200,9 @@ impl Rerun for ManifestReplay {
                     None if in_place.is_some() => ReplayOutcome::Resolved {
                         note: format!("row {} of {}", number + 1, parts.sink.describe()),
                     },
+                    None if !there.contains(number) => {
+                        ReplayOutcome::Resolved { note: "removed by a filter, a clip or a dedupe".into() }
+                    }
                     None => ReplayOutcome::Resolved { note: note.clone() },
                 };
                 set(&mut ended, *at, how);
