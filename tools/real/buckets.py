@@ -29,6 +29,8 @@ class Bucket:
     manifest: str = ""
     #: Whether its ETags are MD5 sums, so that a checksum is compared after a put.
     md5: bool = True
+    #: Whether it knows the last bytes of an object.
+    suffix: bool = True
 
     @property
     def name(self):
@@ -104,6 +106,8 @@ def objects(bucket, world, name):
             digest = lambda b: hashlib.sha256(b).hexdigest()[:12]
             wrong.append(f"{key!r}: {len(want)} bytes {digest(want)} became {len(have)} bytes {digest(have)}")
     for asked, want in (("10..20", slice(10, 20)), ("990..", slice(990, None)), ("..10", slice(-10, None))):
+        if asked == "..10" and not bucket.suffix:
+            continue
         part = os.path.join(place, "part")
         store("get", "plain.bin", "--range", asked, "-o", part).ok()
         with open(part, "rb") as file:
