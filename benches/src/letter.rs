@@ -77,6 +77,8 @@ fn letter(n: u64, now: i64) -> Letter {
                     verdict: "TIMEOUT".into(),
                     status: Some(504),
                     delay_ms: 1000,
+                    took_ms: 30_000,
+                    hint_ms: None,
                 })
                 .collect(),
             failed_ms: now,

@@ -34,13 +34,13 @@ pub(super) struct Journal {
 impl Journal {
     /// Opens the journal in a directory, which belongs to this process as long as it is open.
     pub(super) fn open(dir: &Path) -> io::Result<Journal> {
-        fs::create_dir_all(dir)?;
+        durable::make_dir(dir)?;
         let path = dir.join("downloaded.ndjson");
         let file = OpenOptions::new().create(true).append(true).read(true).open(&path)?;
         if file.try_lock().is_err() {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "the same download is active"));
         }
-        durable::sync_dir(dir)?;
+        durable::sync_parent(&path)?;
         let text = fs::read(&path)?;
         let lines = text.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let entries = lines.map(|entry: JournalEntry| (entry.key.clone(), entry)).collect();

@@ -365,7 +365,7 @@ impl Download {
             };
             watch.bytes.fetch_add(now.at.bytes.saturating_sub(before), Ordering::Relaxed);
             let text = serde_json::to_vec(&now).unwrap_or_default();
-            durable::replace_unsynced_name(note, &text)
+            durable::replace(note, &text)
                 .map_err(|e| SourceError::setup(format!("{}: {e}", note.display())))?;
         }
         Ok(true)

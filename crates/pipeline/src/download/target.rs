@@ -68,8 +68,7 @@ impl DownloadTarget {
         match self {
             DownloadTarget::Directory(dir) => {
                 let path = dir.join(key);
-                fs::rename(partial, &path).map_err(disk)?;
-                path.parent().map_or(Ok(()), durable::sync_dir).map_err(disk)
+                durable::rename(partial, &path).map_err(disk)
             }
             DownloadTarget::Store(store) => {
                 let file = File::open(partial).map_err(disk)?;

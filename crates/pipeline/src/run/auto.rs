@@ -190,11 +190,7 @@ impl AutoDesk<'_> {
             let set = form.remedies.iter().find(|known| known.rule == remedy);
             let repair =
                 set.map_or_else(|| RepairRule::named(name), RepairRule::of).map_err(|e| e.to_string())?;
-            let filter = self.filter(&[&rule.code], &[LetterState::Captured]);
-            let mut fixer = Fixer { store: &mut self.store, keys: &Keyring::default(), dry_run: false };
-            let fixed = fixer.fix(&repair, &filter, now_ms()).map_err(say)?;
-            self.done.repaired += fixed.validated;
-            self.done.scheduled += fixed.scheduled;
+            self.repair(&repair, &rule.code).map_err(say)?;
         }
         let after_ms = rule.retry_after_seconds.map(|seconds| (seconds * 1e3) as i64);
         if let Some(after_ms) = after_ms {
@@ -299,6 +295,25 @@ impl AutoDesk<'_> {
     }
 
     /// Checks that the pipeline can be replayed, before letters are planned.
+    /// Repairs the letters of a code, if the sink can hold the result.
+    fn repair(&mut self, repair: &RepairRule, code: &str) -> Result<(), LetterError> {
+        let filter = self.filter(&[code], &[LetterState::Captured]);
+        if self.store.count(&filter)? == 0 {
+            return Ok(());
+        }
+        self.ready()?;
+        let (keys, runner) = (Keyring::default(), &mut self.runner);
+        let refusal = &mut |letter: &Letter, payload: &[u8]| match runner {
+            Some(runner) => runner.refusal(letter, payload).map_err(|e| LetterError::Refused(e.to_string())),
+            None => Ok(None),
+        };
+        let mut fixer = Fixer { store: &mut self.store, keys: &keys, dry_run: false };
+        let fixed = fixer.fix_for(repair, &filter, now_ms(), refusal)?;
+        self.done.repaired += fixed.validated;
+        self.done.scheduled += fixed.scheduled;
+        Ok(())
+    }
+
     fn ready(&mut self) -> Result<(), LetterError> {
         if self.runner.is_none() {
             let refused = |why: String| LetterError::Refused(why);

@@ -55,8 +55,6 @@ pub(super) struct ServiceLink<T> {
     pub(super) cache_max_age: Duration,
     /// The number of the run, under which failures are cached; 0 caches none.
     pub(super) run: u64,
-    /// Its name in the manifest.
-    pub(super) name: String,
     /// How the service is spoken to: the name of its profile.
     pub(super) driver: String,
     /// Its address, without a key.

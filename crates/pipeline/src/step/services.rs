@@ -155,7 +155,6 @@ impl Services {
             refusals: RefusalCounter::new(self.traffic.keeps_going()),
             cache_max_age: seconds(form.cache_max_age_seconds),
             run: self.run,
-            name: name.to_owned(),
             driver: form.profile.clone().unwrap_or_else(|| "http".into()),
             base: base.to_string(),
             provider: place,

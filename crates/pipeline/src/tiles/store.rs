@@ -154,9 +154,7 @@ impl TileStore {
                     .map_err(io::Error::other)
             })?;
             file.into_inner()?.sync_all()?;
-            fs::rename(&new, &self.place)?;
-            let folder = self.place.parent().filter(|folder| !folder.as_os_str().is_empty());
-            Ok(durable::sync_dir(folder.unwrap_or(Path::new(".")))?)
+            Ok(durable::rename(&new, &self.place)?)
         };
         write().map_err(|e| self.fail(&e))
     }
@@ -209,7 +207,8 @@ impl TileStore {
                 }
             }
             for folder in folders.iter().flat_map(|folder| folder.ancestors().take(3)) {
-                durable::sync_dir(folder).map_err(|e| self.fail(&e))?;
+                // The names in it.
+                durable::sync_parent(&folder.join("tile")).map_err(|e| self.fail(&e))?;
             }
         }
         let in_file = self.files.is_none();

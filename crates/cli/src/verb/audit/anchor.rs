@@ -9,7 +9,8 @@ use std::path::Path;
 use futures_util::TryStreamExt;
 use tidegate_client::durable;
 use tidegate_client::secret::SecretRef;
-use tidegate_client::store::{ObjectStoreClient, S3Settings, StoreError, StoreSettings};
+use tidegate_client::store::{CloudSettings, ObjectStoreClient, StoreError, StoreSettings};
+use tidegate_core::bucket::CredentialSource;
 use tidegate_core::quote::scheme;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{LogHead, user};
@@ -193,18 +194,12 @@ fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
 }
 
 fn open(place: &str, how: &AnchorStore) -> Result<ObjectStoreClient, CommandFailure> {
-    let from_env = |name: &str| {
-        std::env::var_os(name).filter(|value| !value.is_empty()).map(|_| SecretRef::Env(name.into()))
-    };
-    let s3 = S3Settings {
+    let cloud = CloudSettings {
         endpoint: how.endpoint.clone(),
-        region: std::env::var("AWS_REGION").ok(),
-        access_key: from_env("AWS_ACCESS_KEY_ID"),
-        secret_key: from_env("AWS_SECRET_ACCESS_KEY"),
-        session_token: from_env("AWS_SESSION_TOKEN"),
-        private: false,
+        credentials: CredentialSource::Environment,
+        ..CloudSettings::default()
     };
-    let settings = StoreSettings { s3, ..StoreSettings::default() };
+    let settings = StoreSettings { cloud, ..StoreSettings::default() };
     ObjectStoreClient::open(place, &settings).map_err(|e| usage(e.to_string()))
 }
 

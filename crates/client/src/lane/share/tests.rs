@@ -142,7 +142,7 @@ async fn permits_of_a_member_that_ends_are_free() {
         let member = lane(&path, limit);
         let permits = [member.acquire(None).await.unwrap(), member.acquire(None).await.unwrap()];
         becomes(&member, LaneRole::Member).await;
-        permits.map(std::mem::forget);
+        permits.into_iter().for_each(std::mem::forget);
         std::mem::forget(member);
     });
     held.await.unwrap();

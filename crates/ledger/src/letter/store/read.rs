@@ -1,6 +1,6 @@
 //! Queries letters.
 
-use super::{LetterError, LetterStore, Result, RuleReplays, SqlDialect, Val, Vals, broken, checksum};
+use super::{LetterError, LetterStore, Result, RuleReplays, SqlDialect, Val, Vals, checksum};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
