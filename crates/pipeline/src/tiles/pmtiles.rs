@@ -52,7 +52,7 @@ pub(super) fn number(TileId { z, x, y }: TileId) -> u64 {
 
 /// An entry of a directory: tiles with one content, or a leaf (`run` 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct DirectoryEntry {
     number: u64,
     offset: u64,
     bytes: u32,
@@ -68,7 +68,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// A directory as bytes: column by column.
-fn directory(entries: &[Entry]) -> Vec<u8> {
+fn directory(entries: &[DirectoryEntry]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(&mut out, entries.len() as u64);
     let mut last = 0;
@@ -95,7 +95,7 @@ fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The root directory and the leaves.
-fn directories(entries: &[Entry]) -> io::Result<(Vec<u8>, Vec<u8>)> {
+fn directories(entries: &[DirectoryEntry]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let root = packed(&directory(entries))?;
     if root.len() <= ROOT_END - HEADER {
         return Ok((root, Vec::new()));
@@ -106,7 +106,7 @@ fn directories(entries: &[Entry]) -> io::Result<(Vec<u8>, Vec<u8>)> {
         for part in entries.chunks(size) {
             let leaf = packed(&directory(part))?;
             let (offset, bytes) = (leaves.len() as u64, leaf.len() as u32);
-            to_leaves.push(Entry {
+            to_leaves.push(DirectoryEntry {
                 number: part.first().map_or(0, |entry| entry.number),
                 offset,
                 bytes,
@@ -133,7 +133,7 @@ pub(super) fn write(
     read: &mut dyn FnMut(TileId) -> io::Result<Vec<u8>>,
 ) -> io::Result<()> {
     tiles.sort_by_cached_key(|tile| number(tile.tile));
-    let mut entries: Vec<Entry> = Vec::with_capacity(tiles.len());
+    let mut entries: Vec<DirectoryEntry> = Vec::with_capacity(tiles.len());
     let mut contents: HashMap<&str, u64> = HashMap::new();
     let mut stored = Vec::new();
     let mut end = 0_u64;
@@ -146,9 +146,9 @@ pub(super) fn write(
         });
         match entries.last_mut() {
             Some(last) if last.offset == offset && last.number + u64::from(last.run) == number => {
-                last.run += 1
+                last.run += 1;
             }
-            _ => entries.push(Entry { number, offset, bytes: tile.bytes, run: 1 }),
+            _ => entries.push(DirectoryEntry { number, offset, bytes: tile.bytes, run: 1 }),
         }
     }
     let (root, leaves) = directories(&entries)?;
@@ -224,8 +224,8 @@ mod tests {
 
     #[test]
     fn many_entries_have_leaves_and_the_root_stays_small() {
-        let entries: Vec<Entry> = (0..100_000_u64)
-            .map(|n| Entry {
+        let entries: Vec<DirectoryEntry> = (0..100_000_u64)
+            .map(|n| DirectoryEntry {
                 number: n * 7 + n * n % 5,
                 offset: n * 1000,
                 bytes: (n * n % 977) as u32,

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, template: &TileTemplate) -> io::Result<Exit> {
         Ok(prepared) => prepared,
         Err(why) => return refused(&why, args.format),
     };
-    let forecast = Forecast::of(&job, store.as_ref());
+    let forecast = TileForecast::of(&job, store.as_ref());
     if args.dry_run {
         match args.format {
             OutputFormat::Table => out::data(&format!("{forecast}\n"))?,
@@ -155,7 +155,7 @@ fn prepare(args: &Args, template: &TileTemplate) -> Result<(TileJob, Option<Tile
 }
 
 /// What a fetch will take.
-struct Forecast {
+struct TileForecast {
     wanted: u64,
     known: TileCounts,
     by_zoom: Vec<(u8, u64)>,
@@ -163,13 +163,13 @@ struct Forecast {
     seconds: Option<f64>,
 }
 
-impl Forecast {
-    fn of(job: &TileJob, store: Option<&TileStore>) -> Forecast {
+impl TileForecast {
+    fn of(job: &TileJob, store: Option<&TileStore>) -> TileForecast {
         let wanted = job.cover.count();
         let known = store.and_then(|store| store.count(job.cover.tiles()).ok()).unwrap_or_default();
         let calls = wanted.saturating_sub(known.tiles + known.nothing);
         let each = known.bytes.checked_div(known.tiles).unwrap_or(TILE_BYTES);
-        Forecast {
+        TileForecast {
             wanted,
             known,
             by_zoom: job.cover.zooms().map(|z| (z, job.cover.count_at(z))).collect(),
@@ -194,7 +194,7 @@ impl Forecast {
     }
 }
 
-impl std::fmt::Display for Forecast {
+impl std::fmt::Display for TileForecast {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (first, last) = (self.by_zoom.first(), self.by_zoom.last());
         let (first, last) = (first.map_or(0, |(z, _)| *z), last.map_or(0, |(z, _)| *z));
