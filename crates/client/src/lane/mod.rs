@@ -272,7 +272,7 @@ impl LaneHandle {
         loop {
             {
                 let mut state = self.lock();
-                if state.queue.len() < enough.max(1) {
+                if state.queue.waiting() < enough.max(1) {
                     return;
                 }
                 state.slack = 0;
@@ -289,7 +289,7 @@ impl LaneHandle {
         loop {
             {
                 let mut state = self.lock();
-                let waiting = u32::try_from(state.queue.len()).unwrap_or(u32::MAX);
+                let waiting = u32::try_from(state.queue.waiting()).unwrap_or(u32::MAX);
                 let busy = waiting.saturating_add(state.in_flight);
                 if busy.saturating_add(coming.load(Ordering::Relaxed)) < self.0.most.max(1) {
                     return;
@@ -337,7 +337,7 @@ impl LaneHandle {
             in_flight: state.in_flight,
             cap: state.cap(),
             gate: state.core.limiter().not_before(),
-            waiting: state.queue.len(),
+            waiting: state.queue.waiting(),
             due: state.due.filter(|due| due.at > now),
             breaker: state.core.breaker().state(now),
             breaker_changes: state.core.breaker().changes(),
@@ -476,7 +476,7 @@ impl LaneHandle {
     /// Asks the owner for the permits that calls wait for, and gives up those that none waits for.
     fn want(&self, state: &mut LockedLane, now: Mono) {
         let ShareMode::Member(membership) = &mut state.mode else { return };
-        let waiting = state.queue.len();
+        let waiting = state.queue.waiting();
         if waiting == 0 || membership.has_permit() {
             // Nothing waits, or this process must not send yet.
             membership.release_stock();
@@ -493,15 +493,13 @@ impl LaneHandle {
 
     /// Sets the timer to the next due time.
     fn arm(&self, state: &mut LockedLane) {
-        let empty = state.queue.len() == 0;
+        let empty = state.queue.waiting() == 0;
         self.0.crowded.store(!empty, Ordering::Relaxed);
         if state.queue.is_empty() {
             state.due = None;
         }
-        if empty {
-            if state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0 {
-                self.0.drained.notify_one();
-            }
+        if empty && (state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0) {
+            self.0.drained.notify_one();
         }
         let Some(due) = state.due else { return };
         match state.armed {

@@ -56,22 +56,22 @@ impl WaitQueue {
     }
 
     /// The number of calls of this process that wait.
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.started.len() + self.fresh.len()
     }
 
     /// Whether nobody waits, in any process.
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.foreign.is_empty()
+        self.waiting() == 0 && self.foreign.is_empty()
     }
 
     pub(super) fn push(&mut self, waiter: Waiter) {
-        let all = self.len() + self.foreign.len();
+        let all = self.waiting() + self.foreign.len();
         if all >= self.sweep_at.max(64) {
             for queue in [&mut self.started, &mut self.fresh, &mut self.foreign] {
                 queue.retain(|w| !w.tell.is_closed());
             }
-            self.sweep_at = (self.len() + self.foreign.len()) * 2;
+            self.sweep_at = (self.waiting() + self.foreign.len()) * 2;
         }
         let waiter = Waiter { order: self.arrived, ..waiter };
         self.arrived += 1;

@@ -99,7 +99,7 @@ pub(super) enum ShareMode {
     /// This process is the owner.
     Owner(OwnerTask),
     /// Another process is the owner.
-    Member(Membership),
+    Member(Box<Membership>),
 }
 
 /// The task that serves members. It ends with the lane.
@@ -162,7 +162,7 @@ async fn find(place: &MeetingPlace, lane: &LaneHandle) -> io::Result<ShareMode> 
         if let Ok(stream) = place.connect().await {
             // Whoever has the socket may be about to end: then it is looked for anew.
             if let Some(membership) = member::start(lane, stream).await? {
-                return Ok(ShareMode::Member(membership));
+                return Ok(ShareMode::Member(Box::new(membership)));
             }
         } else if let Some((listener, ownership)) = place.try_own()? {
             return Ok(ShareMode::Owner(owner::start(lane, listener, ownership)));
@@ -172,5 +172,6 @@ async fn find(place: &MeetingPlace, lane: &LaneHandle) -> io::Result<ShareMode> 
     Err(io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer"))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests;
