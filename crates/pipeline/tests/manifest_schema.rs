@@ -108,7 +108,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 28);
+    assert_eq!(count, 27);
 }
 
 /// The page that describes a section.
