@@ -1,12 +1,14 @@
 """moto: S3 in memory, and the service that lends the credentials of a role."""
 
 import os
+import shutil
+import sqlite3
 import sys
 import urllib.request
 
 import buckets
 from servers.process import Process
-from tidegate import Failed
+from tidegate import Failed, tidegate
 
 QUICK = True
 PIP = ("moto[server]", "pyproj")
@@ -56,4 +58,56 @@ def odd(s, w, n):
         raise Failed(f"listed are {keys}")
 
 
-CASES = {**buckets.CASES, "role": role, "odd": odd}
+MANIFEST = """
+pipeline:
+  id: nightly
+  dead_letters: { archive: "s3://%s/letters" }
+  source: { file: in.geojsonl }
+  steps:
+    - coerce: { fields: { v: int } }
+  sink: { file: out.gpkg, key: [code] }
+  retry_policy: { max_attempts: 3, base_delay: 10ms, retryable_status_codes: [429, 503] }
+  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }
+""" % buckets.BUCKET
+RECORD = '{"type":"Feature","properties":{"code":"A","v":"x"},"geometry":null}\n'
+
+
+def retention(s, w, n):
+    """An open letter past its retention is archived in the bucket, read from there and compared, then deleted."""
+    place = w.place(n)
+    for name, text in (("m.yaml", MANIFEST), ("in.geojsonl", RECORD)):
+        with open(os.path.join(place, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    env = {**buckets.KEYS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": s.url}
+    tidegate("run", "m.yaml", cwd=place, env=env).ok(4)
+    with sqlite3.connect(os.path.join(place, ".tidegate/letters.db")) as letters:
+        letters.execute("UPDATE letter SET retain_ms = 1")
+    left = tidegate("dlq", "ls", "--closed", "--format", "json", cwd=place, env=env).ok()
+    if left.result:
+        raise Failed(f"the letter is still there: {left.out} {left.err}")
+    listed = s.bucket("ls", "letters", cwd=place).ok().out
+    if ".ndjson.zst" not in listed:
+        raise Failed(f"archived is {listed}")
+
+
+def anchor(s, w, n):
+    """The head of an audit, kept in the bucket: an audit that was rolled back no longer holds it."""
+    place = w.place(n)
+    for name, text in (("m.yaml", MANIFEST), ("in.geojsonl", RECORD.replace('"x"', '"1"'))):
+        with open(os.path.join(place, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    env = {**buckets.KEYS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": s.url}
+    at = f"s3://{buckets.BUCKET}/anchors"
+    tidegate("run", "m.yaml", cwd=place, env=env).ok()
+    shutil.copytree(os.path.join(place, ".tidegate"), os.path.join(place, "before"))
+    tidegate("run", "m.yaml", cwd=place, env=env).ok()
+    tidegate("audit", "anchor", "--to", at, "--endpoint", s.url, cwd=place, env=env).ok()
+    check = ("audit", "verify", "--anchor", at, "--endpoint", s.url)
+    tidegate(*check, cwd=place, env=env).ok()
+    shutil.rmtree(os.path.join(place, ".tidegate"))
+    shutil.move(os.path.join(place, "before"), os.path.join(place, ".tidegate"))
+    tidegate("audit", "verify", cwd=place, env=env).ok()
+    tidegate(*check, cwd=place, env=env).ok(1)
+
+
+CASES = {**buckets.CASES, "role": role, "odd": odd, "retention": retention, "anchor": anchor}
