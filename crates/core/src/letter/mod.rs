@@ -4,7 +4,7 @@
 //! replay it. The store, the remedies and the replay are in other crates. This module decides the
 //! class of a failure ([`class`]), which letters form a group ([`fingerprint`]), when a batch is an
 //! incident ([`incident`]), which records may have killed the process ([`poison`]), which state transitions are allowed ([`state`]), the key of a replay
-//! ([`lineage`]), which letters are replayed unasked ([`auto`]), what the message of a sealed letter leaves out ([`withhold`]), how coarse positions in texts are ([`blur`]), and the id of a letter ([`id`]).
+//! ([`lineage`]), which letters are replayed unasked ([`auto`]), what the message of a sealed letter leaves out ([`withhold`]), how coarse positions in texts are ([`mod@blur`]), and the id of a letter ([`id`]).
 
 pub mod auto;
 pub mod blur;
