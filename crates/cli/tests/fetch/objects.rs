@@ -121,7 +121,7 @@ fn what_is_not_the_object_never_gets_its_name() {
         let server = chaos(Config { quirks: vec![quirk], ..layer(2, 5) });
         let bench = Bench::new();
         let ran = assets(&bench, &server.url(), &[]);
-        assert_eq!(ran.code, 1, "{quirk:?}: {}", ran.stderr);
+        assert_eq!(ran.code, 4, "{quirk:?}: {}", ran.stderr);
         assert_eq!((count(&ran, "downloaded"), count(&ran, "objects")), (0, 4));
         let failed = ran.json()["failed"].as_array().unwrap().clone();
         assert_eq!(failed.len(), 4);

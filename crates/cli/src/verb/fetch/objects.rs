@@ -297,7 +297,7 @@ fn missing(missing: &[(String, String)]) -> Exit {
     for (key, why) in missing.iter().take(SHOWN_MAX) {
         out::say(&format!("tidegate fetch: {key}: {why}"));
     }
-    if missing.is_empty() { Exit::Done } else { Exit::Failure }
+    if missing.is_empty() { Exit::Done } else { Exit::DeadLetters }
 }
 
 /// The forecast in words.
@@ -386,6 +386,9 @@ fn end(
         {
             Exit::TryLater
         }
-        () => Exit::Failure,
+        () if report.stopped || report.failed.iter().any(|(_, error)| error.trouble == Trouble::Setup) => {
+            Exit::Failure
+        }
+        () => Exit::DeadLetters,
     })
 }

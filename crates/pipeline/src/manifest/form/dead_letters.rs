@@ -24,8 +24,8 @@ pub struct DeadLetters {
     pub retention_days: u32,
 
     /// Where open letters are archived before they are deleted at the end of their retention: a
-    /// directory, which starts at the manifest's, or `s3://bucket/base`. Without it, open letters
-    /// stay.
+    /// directory, which starts at the manifest's, or a bucket (`s3://`, `az://`, `gs://`). Without
+    /// it, open letters stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"s3://cold/letters")]
     pub archive: Option<String>,
