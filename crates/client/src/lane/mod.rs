@@ -47,7 +47,7 @@ use crate::lock::lock;
 use permit::HeldPermit;
 use queue::{WaitQueue, Waiter};
 use share::{HintRecord, MeetingPlace, ShareMode, ToOwner, VerdictRecord};
-use states::LaneId;
+use states::{LaneId, LaneStateRecord};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -69,6 +69,8 @@ const FULL_RECHECK: Duration = Duration::from_secs(1);
 const STUCK_RECHECK: Duration = Duration::from_millis(1);
 /// How long a single free slot may go unnoticed.
 const ROOM_RECHECK: Duration = Duration::from_millis(10);
+/// How long a permit of the owner is kept that the process's own rate does not allow to be used yet.
+const GRANT_KEPT_MAX: Duration = Duration::from_millis(50);
 /// The most free slots that may go unnoticed.
 const SLACK_MAX: u32 = 4;
 
@@ -108,6 +110,12 @@ struct LockedLane {
     mode: ShareMode,
     /// How often the lane of the core was replaced.
     generation: u32,
+    /// The lane of the core has just said that as many calls are out as may be.
+    is_full: bool,
+    /// The calls in flight that the user allows.
+    most: u32,
+    /// Permits that a member with a rate of its own asks for at once.
+    wanted_max: usize,
     /// The deadline of the timer; `None` before it was started.
     armed: Option<Mono>,
     counts: Counts,
@@ -166,6 +174,9 @@ impl LaneHandle {
             foreign: 0,
             mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
             generation: 0,
+            is_full: false,
+            most: config.limit.in_flight_max,
+            wanted_max: usize::MAX,
             refuses_open: false,
             armed: None,
             counts: Counts::default(),
@@ -239,13 +250,18 @@ impl LaneHandle {
                         state.due = None;
                         return Ok(LanePermit::new(self.clone(), held));
                     }
-                    Asked::Full => state.full(now),
+                    Asked::Full => {
+                        state.is_full = true;
+                        state.full(now);
+                    }
                     Asked::Due(due) => state.due = Some(due),
                 }
             }
-            if let Some(refusal) =
-                state.due.filter(|due| due.at > now).map(Due::refusal).filter(|r| state.concerns(*r, by))
-            {
+            let concerns = |refusal: &Refused| match foreign {
+                true => refusal.holds(by),
+                false => state.concerns(*refusal, by),
+            };
+            if let Some(refusal) = state.due.filter(|due| due.at > now).map(Due::refusal).filter(concerns) {
                 return Err(refusal);
             }
             state.counts.waited += u64::from(!foreign);
@@ -377,7 +393,15 @@ impl LaneHandle {
                 membership.say(ToOwner::Settle { grant, verdict, hints });
             }
             state.core.settle(core, verdict, hints, now);
+        } else if !verdict.is_answer() {
+            // The lane that let it out is gone. What the server asked for is not.
+            state.core.note_answer(verdict, hints, now);
+            if let ShareMode::Member(membership) = &state.mode {
+                let asked = state.core.state(self.0.clock.now());
+                membership.say(ToOwner::Asked(Box::new(LaneStateRecord::of("", &asked))));
+            }
         }
+        state.is_full = false;
         state.count_returned(foreign);
         if !foreign {
             state.counts.settle(verdict, hints);
@@ -422,9 +446,19 @@ impl LaneHandle {
         }
     }
 
+    /// Takes over what the server asked another process for.
+    fn restore(&self, asked: &core::LaneState) {
+        let mut state = self.lock();
+        let now = self.0.clock.now();
+        state.core.restore(asked, now);
+        self.keep_state(&mut state, now.mono);
+        self.pump(&mut state, now.mono);
+    }
+
     fn release(&self, held: HeldPermit) {
         let mut state = self.lock();
         let now = self.0.clock.mono();
+        state.is_full = false;
         state.count_returned(held.foreign);
         state.counts.released += u64::from(!held.foreign);
         state.give_up(held, now);
@@ -447,6 +481,7 @@ impl LaneHandle {
                     }
                 }
                 Asked::Full => {
+                    state.is_full = true;
                     state.full(now);
                     break;
                 }
@@ -455,6 +490,10 @@ impl LaneHandle {
                     break;
                 }
             }
+        }
+        // Without a permit of the owner nobody is asked, and what was due has passed.
+        if !state.has_grant() && state.due.is_some_and(|due| due.at <= now) {
+            state.due = None;
         }
         self.want(state, now);
         self.arm(state);
@@ -473,21 +512,29 @@ impl LaneHandle {
         }
     }
 
-    /// Asks the owner for the permits that calls wait for, and gives up those that none waits for.
+    /// Asks the owner for the permits that calls wait for, and gives up those that none can use soon.
     fn want(&self, state: &mut LockedLane, now: Mono) {
-        let ShareMode::Member(membership) = &mut state.mode else { return };
         let waiting = state.queue.waiting();
-        if waiting == 0 || membership.has_permit() {
-            // Nothing waits, or this process must not send yet.
+        let promised = promised(&state.core, now);
+        let ShareMode::Member(membership) = &mut state.mode else { return };
+        let later = state.due.filter(|due| due.at > now);
+        // A permit that came a little early for the process's own rate is used in a moment.
+        let is_soon = promised.is_none()
+            && later.is_some_and(|due| due.shut.is_none() && due.at.since(now) <= GRANT_KEPT_MAX);
+        if waiting == 0 || (membership.has_permit() && !is_soon) {
             membership.release_stock();
         }
-        if state.due.is_some_and(|due| due.at > now) {
+        // The next call that comes back asks again.
+        if later.is_some() || (state.is_full && state.in_flight > 0) {
             return;
         }
-        match promised(&state.core, now) {
+        match promised {
             Some(due) if waiting > 0 => self.wait_for(state, due),
             Some(_) => {}
-            None => membership.want(waiting.min(self.0.most as usize)),
+            None => {
+                let room = self.0.most.saturating_sub(state.in_flight) as usize;
+                membership.want(waiting.min(room).min(state.wanted_max));
+            }
         }
     }
 
@@ -523,6 +570,10 @@ impl LaneHandle {
 impl LockedLane {
     /// Asks the core for one permit, as of the time for which the timer was set.
     fn ask(&mut self, now: Mono) -> Asked {
+        // Calls that a lane before let out are still out.
+        if self.in_flight.saturating_add(self.foreign) >= self.most.max(1) {
+            return Asked::Full;
+        }
         let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
         loop {
             let due = match self.core.admit(at) {
@@ -557,6 +608,18 @@ impl LockedLane {
     fn full(&mut self, now: Mono) {
         let idle = (self.in_flight + self.foreign == 0).then_some(now + FULL_RECHECK);
         self.due = idle.or_else(|| self.core.full_until(now)).map(|at| Due { at, shut: None });
+    }
+
+    /// Begins with a new lane of the core, which keeps what the server asked for.
+    fn renew(&mut self, config: &LaneConfig, now: Now) {
+        let (promises, quota) = (self.core.state(now), self.core.reading(now.mono).quota_until);
+        self.core = core::Lane::new(config);
+        self.core.restore(&promises, now);
+        self.core.shut_quota(quota);
+        self.generation = self.generation.wrapping_add(1);
+        self.is_full = false;
+        let burst = config.limit.burst.unwrap_or(1.0).max(1.0) as usize;
+        self.wanted_max = if config.limit.rate_max.is_some() { burst } else { usize::MAX };
     }
 
     /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.

@@ -117,8 +117,11 @@ impl WaitQueue {
         if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() }
     }
 
-    /// Refuses all calls.
+    /// Refuses all calls of this process, and those of members that `refusal` concerns.
     pub(super) fn refuse_all(&mut self, refusal: Refused) {
+        if refusal.holds(None) {
+            refuse(&mut self.foreign, refusal);
+        }
         for waiter in self.started.drain(..).chain(self.fresh.drain(..)) {
             // A dropped receiver needs no reply.
             let _ = waiter.tell.send(Err(refusal));

@@ -6,8 +6,10 @@
 //! owner's limiter has found out about failures and refusals it is told.
 
 use super::Lane;
+use crate::hint::Hints;
 use crate::limit::LimitBelief;
 use crate::time::Mono;
+use crate::verdict::{Verdict, VerdictKind};
 
 /// What the limiter of a lane makes of failures and refusals now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,28 @@ impl Lane {
         self.followed = Some(findings);
     }
 
+    /// Takes over the answer to a call that another lane let out: what the server asked for, and nothing else.
+    pub fn note_answer(&mut self, verdict: &Verdict, hints: &Hints, now: Mono) {
+        if let VerdictKind::QuotaSpent { until } = verdict.kind {
+            self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
+            self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
+        }
+        if let Some(until) = verdict.until() {
+            self.note_hint(until, verdict.code, hints, now);
+            self.limiter.hold_until(until);
+        }
+    }
+
+    /// The quota is spent until then, as another lane to the same server knows.
+    pub fn shut_quota(&mut self, until: Mono) {
+        self.quota_until = self.quota_until.max(until);
+    }
+
+    /// Begins without the burst of the user's own rate: another lane to the same server has just used it.
+    pub fn spend_burst(&mut self, now: Mono) {
+        self.limiter.spend_burst(now);
+    }
+
     /// Begins where another lane to the same server has ended: a little below its rate and without a
     /// burst, because what it had sent last is not known.
     pub fn succeed(&mut self, belief: &LimitBelief, now: Mono) {
@@ -51,11 +75,9 @@ mod tests {
     use super::*;
     use crate::call::{Call, CallPolicy, Next};
     use crate::chance::Rng;
-    use crate::hint::Hints;
     use crate::lane::{Admit, LaneConfig};
     use crate::limit::{BelievedKind, LimitConfig};
     use crate::taxonomy::Code;
-    use crate::verdict::{Verdict, VerdictKind};
 
     const LIMITED: LimitFindings = LimitFindings {
         failures_are_limit: true,
@@ -83,6 +105,19 @@ mod tests {
             let now = Mono::from_millis(n);
             assert_eq!(ask(&mut lane, &mut call, now), Next::RetryAt(now), "no attempt is spent");
         }
+    }
+
+    #[test]
+    fn what_an_answer_to_another_lane_asks_for_holds() {
+        let mut lane = Lane::new(&LaneConfig::default());
+        let (now, until) = (Mono::from_millis(1_000), Mono::from_millis(61_000));
+        let kind = VerdictKind::Throttled { until: Some(until) };
+        let verdict = Verdict { kind, code: Code::RATE_LIMITED, status: Some(429) };
+        lane.note_answer(&verdict, &Hints::default(), now);
+        assert_eq!(lane.admit(now), Admit::Wait(until));
+        let spent = Verdict { kind: VerdictKind::QuotaSpent { until: None }, ..verdict };
+        lane.note_answer(&spent, &Hints::default(), now);
+        assert_eq!(lane.admit(now), Admit::Shut(Mono::from_millis(3_601_000), Code::QUOTA_EXHAUSTED));
     }
 
     #[test]

@@ -222,6 +222,8 @@ pub struct Limiter {
     refused_round_trip: f64,
     /// The learned pace was what held back the last call.
     paced: bool,
+    /// It began with what another limiter had learned.
+    inherited: bool,
 }
 
 impl Limiter {
@@ -268,6 +270,7 @@ impl Limiter {
             round_trip: 0.0,
             refused_round_trip: 0.0,
             paced: false,
+            inherited: false,
         }
     }
 
@@ -430,14 +433,22 @@ impl Limiter {
 
     /// Begins with what another limiter believed of the same server; see [`crate::lane::Lane::succeed`].
     pub(crate) fn succeed(&mut self, belief: &LimitBelief, now: Mono) {
+        self.spend_burst(now);
         if let Some(rate) = belief.rate.filter(|_| self.learn) {
+            self.inherited = true;
             self.kind = LimitKind::Rate;
             self.estimate = RateEstimate::learned(now, SUCCESSOR_SHARE * rate);
             self.set_pace(now);
         } else if let Some(calls) = belief.in_flight.filter(|_| self.learn) {
+            self.inherited = true;
             self.kind = LimitKind::Concurrency;
             self.in_flight_cap.prove(calls);
         }
+    }
+
+    /// The user's own rate begins without a burst: another limiter has just used it.
+    pub(crate) fn spend_burst(&mut self, now: Mono) {
+        self.user_pace.empty_to(now, 1.0);
     }
 
     /// Nothing goes out before `until`: what the server said before this limiter was made.
@@ -471,7 +482,7 @@ impl Limiter {
         if !overtook && self.estimate.accepted(ticket.seq, ticket.sent, before, self.burst.lost()) {
             self.nothing_saved(now, late && !self.probing);
             self.probing = false;
-            if self.accepted == 1 && self.refused > 0 && ticket.epoch == self.epoch {
+            if self.accepted == 1 && self.refused > 0 && !self.inherited && ticket.epoch == self.epoch {
                 // It had refused everything so far: that says nothing about its limit.
                 self.cap_before = self.in_flight_cap.cap();
                 self.forget_refusals(now);

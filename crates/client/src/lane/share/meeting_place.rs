@@ -64,7 +64,12 @@ impl MeetingPlace {
 impl MeetingPlace {
     /// Connects to the owner.
     pub(super) async fn connect(&self) -> io::Result<LaneStream> {
-        LaneStream::connect(self.path("sock")?).await
+        private_dir(&self.dir()?)?;
+        let stream = LaneStream::connect(self.path("sock")?).await?;
+        if stream.peer_cred()?.uid() != own_user()? {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the lane is owned by another user"));
+        }
+        Ok(stream)
     }
 
     /// Becomes the owner, if there is none.
@@ -104,13 +109,17 @@ impl MeetingPlace {
         {
             return Ok(PathBuf::from(dir).join("tidegate"));
         }
-        // The other end of a pair of our own is ourselves.
-        let user = LaneStream::pair()?.0.peer_cred()?.uid();
-        Ok(std::env::temp_dir().join(format!("tidegate-{user}")))
+        Ok(std::env::temp_dir().join(format!("tidegate-{}", own_user()?)))
     }
 }
 
+/// The number of the user of this process.
 #[cfg(unix)]
+fn own_user() -> io::Result<u32> {
+    // The other end of a pair of our own is ourselves.
+    Ok(LaneStream::pair()?.0.peer_cred()?.uid())
+}
+
 /// Creates a directory that only this user can enter, or checks that it is one.
 fn private_dir(dir: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -119,8 +128,11 @@ fn private_dir(dir: &std::path::Path) -> io::Result<()> {
         _ => {}
     }
     let found = fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.mode() & 0o077 != 0 {
-        let why = format!("{} must be a directory that only its user can enter (mode 0700)", dir.display());
+    if !found.is_dir() || found.mode() & 0o077 != 0 || found.uid() != own_user()? {
+        let why = format!(
+            "{} must be a directory of this user that nobody else can enter (mode 0700)",
+            dir.display()
+        );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     Ok(())

@@ -1,14 +1,15 @@
 //! A member's side: permits come from the owner.
 
 use super::meeting_place::LaneStream;
-use super::wire::{HELLO, LaneKnowledge, ToMember, ToOwner, push, write};
-use super::{ALIVE_EVERY, HELLO_MAX, SILENT_MAX, ShareMode, start as join};
+use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, push, write};
+use super::{ALIVE_EVERY, HELLO_MAX, SILENT_MAX, ShareMode, WANTED_MAX, start as join};
 use crate::lane::{LaneHandle, LaneInner};
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tidegate_core::Mono;
 use tidegate_core::limit::LimitBelief;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, BufReader, Lines};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, BufReader, Lines, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout};
 use tracing::info;
@@ -27,7 +28,7 @@ pub(in super::super) struct Membership {
 impl Membership {
     /// Asks for permits, so that `waiting` calls have one each.
     pub(in super::super) fn want(&mut self, waiting: usize) {
-        let more = waiting.saturating_sub(self.wanted + self.stock.len());
+        let more = waiting.min(WANTED_MAX).saturating_sub(self.wanted + self.stock.len());
         if let Some(calls) = u32::try_from(more).ok().filter(|calls| *calls > 0) {
             self.wanted += more;
             self.say(ToOwner::Want(calls));
@@ -70,27 +71,41 @@ impl Membership {
     }
 }
 
-/// Becomes a member; `None` if the owner ends just now.
-pub(super) async fn start(lane: &LaneHandle, stream: LaneStream) -> io::Result<Option<Membership>> {
-    let (read, write) = stream.into_split();
+/// A connection to an owner that has said its name.
+pub(super) struct OwnerStream {
+    lines: Lines<BufReader<ReadHalf<LaneStream>>>,
+    to: WriteHalf<LaneStream>,
+    /// The calls per second to which the owner's user limits all.
+    pub(super) rate_max: Option<f64>,
+}
+
+/// Waits for the first word of the owner; `None` if it ends just now.
+pub(super) async fn greet(stream: LaneStream) -> io::Result<Option<OwnerStream>> {
+    let (read, to) = split(stream);
     let mut lines = BufReader::new(read).lines();
-    let hello = timeout(HELLO_MAX, lines.next_line()).await.map_err(|_| {
+    let said = timeout(HELLO_MAX, lines.next_line()).await.map_err(|_| {
         io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer")
     })?;
-    match hello {
-        Ok(Some(hello)) if hello == HELLO => {}
-        Ok(Some(_)) => return Err(io::Error::other("the process that owns the lane is of another version")),
-        Ok(None) | Err(_) => return Ok(None),
+    let Ok(Some(said)) = said else { return Ok(None) };
+    match serde_json::from_str::<Hello>(&said) {
+        Ok(hello) if hello.tidegate_lane == Hello::VERSION => {
+            Ok(Some(OwnerStream { lines, to, rate_max: hello.rate_max }))
+        }
+        _ => Err(io::Error::other("the process that owns the lane is of another version")),
     }
+}
+
+/// Becomes a member. To be called while the lane is locked, so that nothing is heard before it knows of it.
+pub(super) fn start(lane: &LaneHandle, stream: OwnerStream) -> Membership {
     let (owner, messages) = unbounded_channel();
     let lane = Arc::downgrade(&lane.0);
     tokio::spawn(async move {
-        talk(&lane, lines, write, messages).await;
+        talk(&lane, stream.lines, stream.to, messages).await;
         if let Some(lane) = lane.upgrade().map(LaneHandle) {
             owner_gone(lane);
         }
     });
-    Ok(Some(Membership { owner, stock: Vec::new(), wanted: 0, knowledge: LaneKnowledge::default() }))
+    Membership { owner, stock: Vec::new(), wanted: 0, knowledge: LaneKnowledge::default() }
 }
 
 /// Talks to the owner until one side is gone or the owner is silent.
@@ -140,7 +155,10 @@ fn hear(lane: &LaneHandle, message: ToMember) {
             membership.stock.push(grant);
             membership.wanted = membership.wanted.saturating_sub(1);
         }
-        ToMember::Deny(calls) => membership.wanted = membership.wanted.saturating_sub(calls as usize),
+        ToMember::Deny { quota_ms } => {
+            membership.wanted = membership.wanted.saturating_sub(1);
+            state.core.shut_quota(now.mono + Duration::from_millis(quota_ms));
+        }
         ToMember::Know(knowledge) => {
             state.core.restore(&knowledge.promises(), now);
             state.core.follow(knowledge.findings());
@@ -156,10 +174,10 @@ fn owner_gone(lane: LaneHandle) {
     let last = {
         let mut state = lane.lock();
         let now = lane.0.clock.mono();
-        let ShareMode::Member(membership) = std::mem::replace(&mut state.mode, ShareMode::Joining) else {
-            return;
-        };
-        membership.belief(now)
+        let ShareMode::Member(membership) = &state.mode else { return };
+        let last = membership.belief(now);
+        state.mode = ShareMode::Joining;
+        last
     };
     info!(
         target: "tidegate::share",

@@ -28,11 +28,14 @@ pub(super) use member::Membership;
 pub(super) use wire::{HintRecord, ToOwner, VerdictRecord};
 
 use super::LaneHandle;
+use super::states::LaneStateRecord;
+use meeting_place::{LaneListener, Ownership};
+use member::OwnerStream;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
-use tidegate_core::lane::Lane;
+use tidegate_core::lane::LaneState;
 use tidegate_core::limit::LimitBelief;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
@@ -45,6 +48,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const HELLO_MAX: Duration = Duration::from_secs(2);
 /// The pause before a process looks for the owner once more.
 const JOIN_PAUSE: Duration = Duration::from_millis(5);
+/// Permits that one member may want at once.
+const WANTED_MAX: usize = 4096;
 /// How often it looks before it goes on alone.
 const JOIN_ATTEMPTS: u32 = 200;
 
@@ -124,48 +129,84 @@ pub(super) fn start(lane: LaneHandle, last: Option<LimitBelief>) {
 
 async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
     let Some(place) = lane.0.place.clone() else { return };
-    let mode = match find(&place, &lane).await {
-        Ok(mode) => mode,
+    if last.is_some() {
+        // An owner that is about to end says no more than its name.
+        tokio::time::sleep(JOIN_PAUSE).await;
+    }
+    let found = find(&place).await;
+    let mut state = lane.lock();
+    if state.closed {
+        return;
+    }
+    let now = lane.0.clock.now();
+    let mut config = lane.0.config;
+    let mut asked = None;
+    match found {
+        Ok(OwnerSearch::Found(stream)) => {
+            // The owner's limiter learns, and paces by its own rate for all.
+            config.limit.learn = false;
+            if stream.rate_max.is_some_and(|all| config.limit.rate_max.is_none_or(|own| own >= all)) {
+                config.limit.rate_max = None;
+            }
+            let promises = state.core.state(now);
+            asked = (promises != LaneState::default()).then_some(promises);
+            state.mode = ShareMode::Member(Box::new(member::start(&lane, stream)));
+        }
+        Ok(OwnerSearch::Owned(listener, ownership)) => {
+            state.mode = ShareMode::Owner(owner::start(&lane, listener, ownership));
+        }
         Err(why) => {
             warn!(
                 target: "tidegate::share",
                 host = lane.0.key.host(),
                 "this process does not share its limit with others on this machine: {why}"
             );
-            ShareMode::Alone
+            state.mode = ShareMode::Alone;
         }
-    };
-    let mut state = lane.lock();
-    let now = lane.0.clock.now();
-    let mut config = lane.0.config;
-    let follows = matches!(mode, ShareMode::Member(_));
-    config.limit.learn &= !follows;
-    if follows || last.is_some() {
-        let promises = state.core.state(now);
-        state.core = Lane::new(&config);
-        state.core.restore(&promises, now);
-        state.generation = state.generation.wrapping_add(1);
     }
-    state.counts.owner_changes += u64::from(last.is_some());
+    let follows = matches!(state.mode, ShareMode::Member(_));
+    if follows || last.is_some() {
+        state.renew(&config, now);
+    }
     if let Some(belief) = last.filter(|_| !follows) {
         state.core.succeed(&belief, now.mono);
     }
-    state.mode = mode;
+    if last.is_some() {
+        state.core.spend_burst(now.mono);
+        state.counts.owner_changes += 1;
+    }
+    if let (Some(asked), ShareMode::Member(membership)) = (asked, &state.mode) {
+        membership.say(ToOwner::Asked(Box::new(LaneStateRecord::of("", &asked))));
+    }
     let role = state.role().as_str();
     debug!(target: "tidegate::share", host = lane.0.key.host(), role, "the lane is shared on this machine");
     lane.pump(&mut state, now.mono);
 }
 
-/// Becomes a member or the owner.
-async fn find(place: &MeetingPlace, lane: &LaneHandle) -> io::Result<ShareMode> {
+/// What came of looking for the owner.
+enum OwnerSearch {
+    /// There is one.
+    Found(OwnerStream),
+    /// There was none, and now it is this process.
+    Owned(LaneListener, Ownership),
+}
+
+/// Finds the owner, or becomes it.
+async fn find(place: &MeetingPlace) -> io::Result<OwnerSearch> {
     for _ in 0..JOIN_ATTEMPTS {
-        if let Ok(stream) = place.connect().await {
+        match place.connect().await {
             // Whoever has the socket may be about to end: then it is looked for anew.
-            if let Some(membership) = member::start(lane, stream).await? {
-                return Ok(ShareMode::Member(Box::new(membership)));
+            Ok(stream) => {
+                if let Some(stream) = member::greet(stream).await? {
+                    return Ok(OwnerSearch::Found(stream));
+                }
             }
-        } else if let Some((listener, ownership)) = place.try_own()? {
-            return Ok(ShareMode::Owner(owner::start(lane, listener, ownership)));
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => return Err(why),
+            Err(_) => {
+                if let Some((listener, ownership)) = place.try_own()? {
+                    return Ok(OwnerSearch::Owned(listener, ownership));
+                }
+            }
         }
         tokio::time::sleep(JOIN_PAUSE).await;
     }

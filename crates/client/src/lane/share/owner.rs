@@ -4,8 +4,8 @@
 //! get their share, and a member that waits for more calls gets more.
 
 use super::meeting_place::{LaneListener, LaneStream, Ownership};
-use super::wire::{HELLO, LaneKnowledge, ToMember, ToOwner, push, write};
-use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode};
+use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, ceil_ms, push, write};
+use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode, WANTED_MAX};
 use crate::lane::states::LaneStateRecord;
 use crate::lane::{LaneHandle, LaneInner, LanePermit, Refused};
 use futures_util::StreamExt;
@@ -19,8 +19,6 @@ use tracing::debug;
 
 /// The longest time in which a member is not told what the lane has learned.
 const KNOW_EVERY: Duration = Duration::from_millis(100);
-/// Permits that one member may want at once.
-const WANTED_MAX: usize = 4096;
 
 /// Starts to serve members.
 pub(super) fn start(lane: &LaneHandle, listener: LaneListener, ownership: Ownership) -> OwnerTask {
@@ -58,7 +56,14 @@ fn count(lane: &Weak<LaneInner>, change: i32) {
 async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
     let (read, mut to) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
-    let mut out = format!("{HELLO}\n").into_bytes();
+    let mut out = Vec::new();
+    match lane.upgrade().map(LaneHandle) {
+        Some(lane) if !lane.lock().closed => {
+            let rate_max = lane.0.config.limit.rate_max;
+            push(&mut out, &Hello { tidegate_lane: Hello::VERSION, rate_max });
+        }
+        _ => return,
+    }
     let (mut wanted, mut granted, mut next) = (FuturesUnordered::new(), HashMap::new(), 0_u64);
     let (mut heard, mut said) = (Instant::now(), Instant::now());
     let mut known = LaneKnowledge::default();
@@ -90,6 +95,7 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
                     }
                     // Dropping it releases it.
                     ToOwner::Release(grant) => drop(granted.remove(&grant)),
+                    ToOwner::Asked(record) => lane.restore(&record.state()),
                     ToOwner::Alive => {}
                 }
             }
@@ -100,7 +106,11 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
                     push(&mut out, &ToMember::Grant(next));
                 }
                 Err(Refused::Closed) => return,
-                Err(_) => push(&mut out, &ToMember::Deny(1)),
+                Err(Refused::Shut(until, _) | Refused::Late(until)) => {
+                    let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+                    let quota_ms = ceil_ms(until.since(lane.0.clock.mono()));
+                    push(&mut out, &ToMember::Deny { quota_ms });
+                }
             },
             _ = tick.tick() => {
                 if heard.elapsed() > SILENT_MAX {

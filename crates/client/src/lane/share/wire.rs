@@ -4,6 +4,7 @@
 //! times of the wall clock are sent as they are.
 
 use super::super::states::LaneStateRecord;
+use super::SILENT_MAX;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidegate_core::hint::{Hints, Quota};
@@ -11,9 +12,20 @@ use tidegate_core::lane::LimitFindings;
 use tidegate_core::limit::{BelievedKind, LimitBelief};
 use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 
 /// The first line of the owner.
-pub(super) const HELLO: &str = "tidegate lane 1";
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    /// The version of what they tell each other.
+    pub(super) tidegate_lane: u32,
+    /// The calls per second to which the owner's user limits all.
+    pub(super) rate_max: Option<f64>,
+}
+
+impl Hello {
+    pub(super) const VERSION: u32 = 1;
+}
 
 /// What a member says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +41,8 @@ pub(in super::super) enum ToOwner {
     },
     /// A permit was not used, or its call was abandoned.
     Release(u64),
+    /// What the server asked this process for before it joined, or for a call of an owner before.
+    Asked(Box<LaneStateRecord>),
     Alive,
 }
 
@@ -38,8 +52,10 @@ pub(in super::super) enum ToOwner {
 pub(super) enum ToMember {
     /// A permit.
     Grant(u64),
-    /// So many wanted permits are not granted, because the quota is spent.
-    Deny(u32),
+    /// A wanted permit is not granted, because the quota is spent for so long.
+    Deny {
+        quota_ms: u64,
+    },
     /// What the lane knows; sent when it has changed.
     Know(Box<LaneKnowledge>),
     Alive,
@@ -211,7 +227,7 @@ impl HintRecord {
     }
 }
 
-fn ceil_ms(span: Duration) -> u64 {
+pub(super) fn ceil_ms(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
@@ -228,7 +244,8 @@ pub(super) async fn write(to: &mut (impl AsyncWrite + Unpin), out: &mut Vec<u8>)
     if out.is_empty() {
         return true;
     }
-    let written = to.write_all(out).await.is_ok();
+    // Whoever reads nothing for so long does not answer either.
+    let written = matches!(timeout(SILENT_MAX, to.write_all(out)).await, Ok(Ok(())));
     out.clear();
     written
 }
