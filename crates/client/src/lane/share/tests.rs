@@ -91,20 +91,68 @@ async fn what_the_server_asks_one_process_for_all_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spent_quota_refuses_the_calls_of_all() {
+    for wait in [Some(Duration::from_secs(3600)), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let (owner, member) = pair(dir.path(), LimitConfig::default()).await;
+        let permit = owner.acquire(None).await.unwrap();
+        let until = wait.map(|wait| owner.clock().mono() + wait);
+        let spent = Verdict {
+            kind: VerdictKind::QuotaSpent { until },
+            code: Code::QUOTA_EXHAUSTED,
+            status: Some(429),
+        };
+        permit.settle(&spent, &Hints::default(), |_, _| ());
+        assert!(owner.acquire(None).await.is_err());
+        let refused = timeout(Duration::from_secs(20), async {
+            while let Ok(permit) = member.acquire(None).await {
+                done(permit);
+            }
+        });
+        refused.await.unwrap();
+        // Who takes over does not forget it.
+        owner.close();
+        becomes(&member, LaneRole::Owner { members: 0 }).await;
+        assert!(member.acquire(None).await.is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_comes_for_a_call_of_the_owner_before_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (owner, member) = pair(dir.path(), LimitConfig::default()).await;
-    let permit = owner.acquire(None).await.unwrap();
-    let until = Some(owner.clock().mono() + Duration::from_secs(3600));
-    let spent =
-        Verdict { kind: VerdictKind::QuotaSpent { until }, code: Code::QUOTA_EXHAUSTED, status: Some(429) };
-    permit.settle(&spent, &Hints::default(), |_, _| ());
-    assert!(owner.acquire(None).await.is_err());
-    let refused = timeout(Duration::from_secs(20), async {
-        while let Ok(permit) = member.acquire(None).await {
-            done(permit);
-        }
+    let permit = member.acquire(None).await.unwrap();
+    owner.close();
+    becomes(&member, LaneRole::Owner { members: 0 }).await;
+    let until = member.clock().mono() + Duration::from_secs(60);
+    let kind = VerdictKind::Throttled { until: Some(until) };
+    let verdict = Verdict { kind, code: Code::RATE_LIMITED, status: Some(429) };
+    permit.settle(&verdict, &Hints::default(), |_, _| ());
+    assert!(member.snapshot().gate >= until);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_with_fewer_calls_at_once_keeps_to_them_and_burns_no_permits() {
+    let dir = tempfile::tempdir().unwrap();
+    let owner = lane(dir.path(), LimitConfig::default());
+    done(owner.acquire(None).await.unwrap());
+    let member = lane(dir.path(), LimitConfig { in_flight_max: 2, ..LimitConfig::default() });
+    let (first, second) = (member.acquire(None).await.unwrap(), member.acquire(None).await.unwrap());
+    becomes(&member, LaneRole::Member).await;
+    let waiting = tokio::spawn({
+        let member = member.clone();
+        async move { member.acquire(None).await.map(done) }
     });
-    refused.await.unwrap();
+    while member.snapshot().waiting == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    // Nothing is asked for that could not be used.
+    let before = owner.with_core(|core, _| core.limiter().in_flight());
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!((before, owner.with_core(|core, _| core.limiter().in_flight())), (2, 2));
+    assert!(!waiting.is_finished());
+    done(first);
+    waiting.await.unwrap().unwrap();
+    done(second);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
