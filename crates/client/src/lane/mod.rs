@@ -24,7 +24,9 @@
 //! A lane may be shared by the processes of a machine. See `share`.
 
 mod clock;
+mod grant;
 mod key;
+mod locked;
 mod permit;
 mod queue;
 mod registry;
@@ -44,20 +46,17 @@ pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
 use crate::lock::lock;
-use permit::HeldPermit;
+use locked::{Asked, LockedLane};
 use queue::{WaitQueue, Waiter};
-use share::{HintRecord, MeetingPlace, ShareMode, ToOwner, VerdictRecord};
-use states::{LaneId, LaneStateRecord};
+use share::{MeetingPlace, ShareMode};
+use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
-use tidegate_core::breaker::BreakerState;
-use tidegate_core::hint::Hints;
-use tidegate_core::lane::{self as core, Admit, LaneConfig};
-use tidegate_core::limit::{BelievedKind, LimitBelief};
-use tidegate_core::{Code, Mono, Now, Rng, Verdict};
+use tidegate_core::lane::{self as core, LaneConfig};
+use tidegate_core::limit::BelievedKind;
+use tidegate_core::{Mono, Rng};
 use tokio::sync::{Notify, oneshot};
-use tracing::debug;
 
 /// The longest timer delay that is caught up.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
@@ -95,47 +94,6 @@ struct LaneInner {
     config: LaneConfig,
     /// Where the processes of this machine meet that share the lane.
     place: Option<MeetingPlace>,
-}
-
-/// The state that the mutex of a lane guards.
-struct LockedLane {
-    core: core::Lane,
-    queue: WaitQueue,
-    due: Option<Due>,
-    /// The number of calls in flight.
-    in_flight: u32,
-    /// The number of calls of members in flight.
-    foreign: u32,
-    /// How the lane is shared.
-    mode: ShareMode,
-    /// How often the lane of the core was replaced.
-    generation: u32,
-    /// The lane of the core has just said that as many calls are out as may be.
-    is_full: bool,
-    /// The calls in flight that the user allows.
-    most: u32,
-    /// Permits that a member with a rate of its own asks for at once.
-    wanted_max: usize,
-    /// The deadline of the timer; `None` before it was started.
-    armed: Option<Mono>,
-    counts: Counts,
-    closed: bool,
-    /// Whether calls are refused, and do not wait, while the breaker is open.
-    refuses_open: bool,
-    /// The number of free slots at which the driver is notified.
-    slack: u32,
-    /// The kind of limit that the lane last believed in.
-    believed: BelievedKind,
-    /// The lane state last passed to `states`.
-    told: core::LaneState,
-}
-
-/// The result of asking the core for one permit.
-enum Asked {
-    Go(core::Permit),
-    /// A call in flight must settle first.
-    Full,
-    Due(Due),
 }
 
 impl LaneHandle {
@@ -377,330 +335,9 @@ impl LaneHandle {
         ask(&mut state.core, now)
     }
 
-    fn settle<T>(
-        &self,
-        held: HeldPermit,
-        verdict: &Verdict,
-        hints: &Hints,
-        then: impl FnOnce(&mut core::Lane, Mono) -> T,
-    ) -> T {
-        let mut state = self.lock();
-        let now = self.0.clock.mono();
-        let HeldPermit { core, generation, grant, foreign } = held;
-        if generation == state.generation {
-            if let (Some(grant), ShareMode::Member(membership)) = (grant, &state.mode) {
-                let (verdict, hints) = (VerdictRecord::of(verdict, now), HintRecord::of(hints));
-                membership.say(ToOwner::Settle { grant, verdict, hints });
-            }
-            state.core.settle(core, verdict, hints, now);
-        } else if !verdict.is_answer() {
-            // The lane that let it out is gone. What the server asked for is not.
-            state.core.note_answer(verdict, hints, now);
-            if let ShareMode::Member(membership) = &state.mode {
-                let asked = state.core.state(self.0.clock.now());
-                membership.say(ToOwner::Asked(Box::new(LaneStateRecord::of("", &asked))));
-            }
-        }
-        state.is_full = false;
-        state.count_returned(foreign);
-        if !foreign {
-            state.counts.settle(verdict, hints);
-        }
-        self.note_belief(&mut state);
-        if !verdict.is_answer() {
-            self.keep_state(&mut state, now);
-        }
-        let out = then(&mut state.core, now);
-        self.pump(&mut state, now);
-        out
-    }
-
-    /// Logs and counts a change of the believed kind of limit, with the reason.
-    fn note_belief(&self, state: &mut LockedLane) {
-        let belief = state.belief(self.0.clock.mono());
-        if belief.kind == state.believed {
-            return;
-        }
-        let before = std::mem::replace(&mut state.believed, belief.kind);
-        state.counts.belief_changes += 1;
-        debug!(
-            target: "tidegate::lane",
-            host = self.0.key.host(),
-            before = before.as_str(),
-            kind = belief.kind.as_str(),
-            rate = belief.rate,
-            burst = belief.burst,
-            window_seconds = belief.window.map(|window| window.as_secs_f64()),
-            in_flight = belief.in_flight,
-            "limit: {belief}"
-        );
-    }
-
-    /// Saves what the server asked for, if it is longer than the saved state.
-    fn keep_state(&self, state: &mut LockedLane, now: Mono) {
-        let Some((states, id)) = &self.0.states else { return };
-        let asked = state.core.state(Now { mono: now, wall: self.0.clock.wall() });
-        if asked.exceeds(&state.told, states::SLACK) {
-            state.told = asked;
-            states.put(id, &asked);
-        }
-    }
-
-    /// Takes over what the server asked another process for.
-    fn restore(&self, asked: &core::LaneState) {
-        let mut state = self.lock();
-        let now = self.0.clock.now();
-        state.core.restore(asked, now);
-        self.keep_state(&mut state, now.mono);
-        self.pump(&mut state, now.mono);
-    }
-
-    fn release(&self, held: HeldPermit) {
-        let mut state = self.lock();
-        let now = self.0.clock.mono();
-        state.is_full = false;
-        state.count_returned(held.foreign);
-        state.counts.released += u64::from(!held.foreign);
-        state.give_up(held, now);
-        self.pump(&mut state, now);
-    }
-
-    /// Grants every permit that the core gives now.
-    fn pump(&self, state: &mut LockedLane, now: Mono) {
-        while state.queue.has_head(now) && state.has_grant() {
-            match state.ask(now) {
-                Asked::Go(permit) => {
-                    let Some(waiter) = state.queue.pop() else { break };
-                    let held = state.hold(permit, waiter.foreign);
-                    // The waiter's future may have been dropped in the meantime.
-                    if let Err(Ok(unsent)) = waiter.tell.send(Ok(LanePermit::new(self.clone(), held))) {
-                        let Some(held) = unsent.into_held() else { continue };
-                        state.count_returned(held.foreign);
-                        state.counts.sent -= u64::from(!held.foreign);
-                        state.give_up(held, now);
-                    }
-                }
-                Asked::Full => {
-                    state.is_full = true;
-                    state.full(now);
-                    break;
-                }
-                Asked::Due(due) => {
-                    self.wait_for(state, due);
-                    break;
-                }
-            }
-        }
-        // Without a permit of the owner nobody is asked, and what was due has passed.
-        if !state.has_grant() && state.due.is_some_and(|due| due.at <= now) {
-            state.due = None;
-        }
-        self.want(state, now);
-        self.arm(state);
-    }
-
-    /// The next permit comes then; calls that cannot wait so long are refused.
-    fn wait_for(&self, state: &mut LockedLane, due: Due) {
-        if state.due != Some(due) {
-            state.due = Some(due);
-            let refusal = due.refusal();
-            if state.concerns(refusal, None) {
-                state.queue.refuse_all(refusal);
-            } else {
-                state.queue.refuse(refusal);
-            }
-        }
-    }
-
-    /// Asks the owner for the permits that calls wait for, and gives up those that none can use soon.
-    fn want(&self, state: &mut LockedLane, now: Mono) {
-        let waiting = state.queue.waiting();
-        let promised = promised(&state.core, now);
-        let ShareMode::Member(membership) = &mut state.mode else { return };
-        let later = state.due.filter(|due| due.at > now);
-        // A permit that came a little early for the process's own rate is used in a moment.
-        let is_soon = promised.is_none()
-            && later.is_some_and(|due| due.shut.is_none() && due.at.since(now) <= GRANT_KEPT_MAX);
-        if waiting == 0 || (membership.has_permit() && !is_soon) {
-            membership.release_stock();
-        }
-        // The next call that comes back asks again.
-        if later.is_some() || (state.is_full && state.in_flight > 0) {
-            return;
-        }
-        match promised {
-            Some(due) if waiting > 0 => self.wait_for(state, due),
-            Some(_) => {}
-            None => {
-                let room = self.0.most.saturating_sub(state.in_flight) as usize;
-                membership.want(waiting.min(room).min(state.wanted_max));
-            }
-        }
-    }
-
-    /// Sets the timer to the next due time.
-    fn arm(&self, state: &mut LockedLane) {
-        let empty = state.queue.waiting() == 0;
-        self.0.crowded.store(!empty, Ordering::Relaxed);
-        if state.queue.is_empty() {
-            state.due = None;
-        }
-        if empty && (state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0) {
-            self.0.drained.notify_one();
-        }
-        let Some(due) = state.due else { return };
-        match state.armed {
-            Some(armed) if armed <= due.at => {}
-            Some(_) => {
-                state.armed = Some(due.at);
-                self.0.rearm.notify_one();
-            }
-            None => {
-                state.armed = Some(due.at);
-                tokio::spawn(timer(Arc::downgrade(&self.0), self.0.rearm.clone(), self.0.clock));
-            }
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, LockedLane> {
         lock(&self.0.state)
     }
-}
-
-impl LockedLane {
-    /// Asks the core for one permit, as of the time for which the timer was set.
-    fn ask(&mut self, now: Mono) -> Asked {
-        // Calls that a lane before let out are still out.
-        if self.in_flight.saturating_add(self.foreign) >= self.most.max(1) {
-            return Asked::Full;
-        }
-        let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
-        loop {
-            let due = match self.core.admit(at) {
-                Admit::Go(permit) => {
-                    // The next permit is asked for as of the same slot.
-                    self.due = (at < now).then_some(Due { at, shut: None });
-                    return Asked::Go(permit);
-                }
-                Admit::Full => return Asked::Full,
-                Admit::Wait(at) => Due { at, shut: None },
-                Admit::Shut(at, code) => Due { at, shut: Some(code) },
-            };
-            if due.at > now {
-                return Asked::Due(due);
-            }
-            if due.at > at {
-                at = due.at;
-            } else if at < now {
-                at = now;
-            } else {
-                // Do not spin if the core refuses a permit at the time that it named.
-                return Asked::Due(Due { at: now + STUCK_RECHECK, shut: due.shut });
-            }
-        }
-    }
-
-    /// Whether a refusal concerns a call with the deadline `by`.
-    fn concerns(&self, refusal: Refused, by: Option<Mono>) -> bool {
-        refusal.holds(by) || (self.refuses_open && matches!(refusal, Refused::Shut(..)))
-    }
-
-    fn full(&mut self, now: Mono) {
-        let idle = (self.in_flight + self.foreign == 0).then_some(now + FULL_RECHECK);
-        self.due = idle.or_else(|| self.core.full_until(now)).map(|at| Due { at, shut: None });
-    }
-
-    /// Begins with a new lane of the core, which keeps what the server asked for.
-    fn renew(&mut self, config: &LaneConfig, now: Now) {
-        let (promises, quota) = (self.core.state(now), self.core.reading(now.mono).quota_until);
-        self.core = core::Lane::new(config);
-        self.core.restore(&promises, now);
-        self.core.shut_quota(quota);
-        self.generation = self.generation.wrapping_add(1);
-        self.is_full = false;
-        let burst = config.limit.burst.unwrap_or(1.0).max(1.0) as usize;
-        self.wanted_max = if config.limit.rate_max.is_some() { burst } else { usize::MAX };
-    }
-
-    /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.
-    fn has_grant(&self) -> bool {
-        match &self.mode {
-            ShareMode::Alone | ShareMode::Owner(_) => true,
-            ShareMode::Unjoined | ShareMode::Joining => false,
-            ShareMode::Member(membership) => membership.has_permit(),
-        }
-    }
-
-    /// A permit goes out.
-    fn hold(&mut self, core: core::Permit, foreign: bool) -> HeldPermit {
-        if foreign {
-            self.foreign += 1;
-        } else {
-            self.in_flight += 1;
-            self.counts.sent += 1;
-        }
-        let grant = match &mut self.mode {
-            ShareMode::Member(membership) => membership.take(),
-            _ => None,
-        };
-        HeldPermit { core, generation: self.generation, grant, foreign }
-    }
-
-    fn count_returned(&mut self, foreign: bool) {
-        let count = if foreign { &mut self.foreign } else { &mut self.in_flight };
-        *count = count.saturating_sub(1);
-    }
-
-    /// A permit was not used, or its call was abandoned.
-    fn give_up(&mut self, held: HeldPermit, now: Mono) {
-        if held.generation != self.generation {
-            return;
-        }
-        if let (Some(grant), ShareMode::Member(membership)) = (held.grant, &self.mode) {
-            membership.say(ToOwner::Release(grant));
-        }
-        self.core.release(held.core, now);
-    }
-
-    fn role(&self) -> LaneRole {
-        match &self.mode {
-            ShareMode::Alone | ShareMode::Unjoined | ShareMode::Joining => LaneRole::Alone,
-            ShareMode::Owner(owner) => LaneRole::Owner { members: owner.members },
-            ShareMode::Member(_) => LaneRole::Member,
-        }
-    }
-
-    fn rate(&self) -> Option<f64> {
-        match &self.mode {
-            ShareMode::Member(membership) => membership.rate(),
-            _ => self.core.limiter().rate(),
-        }
-    }
-
-    fn cap(&self) -> u32 {
-        match &self.mode {
-            ShareMode::Member(membership) => membership.cap().min(self.core.limiter().cap()),
-            _ => self.core.limiter().cap(),
-        }
-    }
-
-    fn belief(&self, now: Mono) -> LimitBelief {
-        match &self.mode {
-            ShareMode::Member(membership) => membership.belief(now),
-            _ => self.core.limiter().belief(),
-        }
-    }
-}
-
-/// The next time at which a lane may send by what its server asked for.
-fn promised(lane: &core::Lane, now: Mono) -> Option<Due> {
-    let reading = lane.reading(now);
-    let due = match reading.breaker {
-        _ if reading.quota_until > now => Due { at: reading.quota_until, shut: Some(Code::QUOTA_EXHAUSTED) },
-        BreakerState::Open(until) if until > now => Due { at: until, shut: Some(Code::CIRCUIT_OPEN) },
-        _ => Due { at: reading.hint_until, shut: None },
-    };
-    (due.at > now).then_some(due)
 }
 
 impl Due {

@@ -1,8 +1,9 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_core::breaker::BreakerConfig;
+use tidegate_core::hint::Hints;
 use tidegate_core::limit::LimitConfig;
-use tidegate_core::{Code, VerdictKind};
+use tidegate_core::{Code, Verdict, VerdictKind};
 
 fn lane_of(limit: LimitConfig) -> LaneHandle {
     let config = LaneConfig { limit, ..LaneConfig::default() };
