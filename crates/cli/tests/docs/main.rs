@@ -22,6 +22,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/audit.md", "tidegate audit verify", "needs a disk that is mounted elsewhere"),
     ("docs/chaos.md", "tidegate chaos --format json", "needs jq and the reader's own pipeline"),
     ("docs/serve.md", "sudo systemctl", "needs systemd"),
+    ("docs/sources.md", "tidegate fetch https://services.sentinel-hub", "needs an account of Sentinel Hub"),
 ];
 
 /// One test per page that has commands.
