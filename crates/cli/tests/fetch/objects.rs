@@ -197,7 +197,7 @@ fn what_is_not_there_or_not_allowed_is_said() {
         ran.stderr
     );
     let ran = bench.fetch(&url, &["--assets", "data", "-o", "scenes"]);
-    assert_eq!((ran.code, count(&ran, "downloaded")), (1, 0), "{}", ran.stderr);
+    assert_eq!((ran.code, count(&ran, "downloaded")), (4, 0), "{}", ran.stderr);
     assert_eq!(ran.json()["failed"][0]["code"], "NOT_FOUND");
 }
 
