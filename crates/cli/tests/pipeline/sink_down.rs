@@ -214,7 +214,8 @@ fn runs_as_soon_as_mended(bench: &Bench, relay: &Relay) {
     relay.mend();
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.matches("asked_by=backoff").count() >= 3, "{}", ran.stderr);
+    // One of the three may have looked for letters to replay, which is not waited for.
+    assert!(ran.stderr.matches("asked_by=backoff").count() >= 2, "{}", ran.stderr);
 }
 
 #[test]
