@@ -101,15 +101,16 @@ impl MeetingPlace {
     }
 
     fn dir(&self) -> io::Result<PathBuf> {
+        use std::os::unix::fs::MetadataExt;
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
-        if let Some(dir) =
-            std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| std::path::Path::new(dir).is_absolute())
-        {
-            return Ok(PathBuf::from(dir).join("tidegate"));
+        let user = own_user()?;
+        let own = |dir: &PathBuf| fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == user);
+        if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(own) {
+            return Ok(dir.join("tidegate"));
         }
-        Ok(std::env::temp_dir().join(format!("tidegate-{}", own_user()?)))
+        Ok(std::env::temp_dir().join(format!("tidegate-{user}")))
     }
 }
 
