@@ -9,14 +9,14 @@ use crate::bench::{Bench, chaos, throttled, until_asked};
 use crate::canned::{Canned, MATCH, json};
 use crate::workdir::Workdir;
 
-/// A server that refuses its first call with `Retry-After: 3` and notes when it was asked.
-fn refusing_first() -> (Canned, Arc<Mutex<Vec<Instant>>>) {
+/// A server that refuses its first call with a Retry-After in seconds, and notes when it was asked.
+fn refusing_first(seconds: u32) -> (Canned, Arc<Mutex<Vec<Instant>>>) {
     let (first, asked) = (AtomicBool::new(true), Arc::<Mutex<Vec<Instant>>>::default());
     let noted = Arc::clone(&asked);
     let server = Canned::start(move |_| {
         noted.lock().unwrap().push(Instant::now());
         if first.swap(false, Ordering::SeqCst) {
-            json("429 Too Many Requests\r\nRetry-After: 3", "{}")
+            json(&format!("429 Too Many Requests\r\nRetry-After: {seconds}"), "{}")
         } else {
             json("200 OK", MATCH)
         }
@@ -26,7 +26,7 @@ fn refusing_first() -> (Canned, Arc<Mutex<Vec<Instant>>>) {
 
 #[test]
 fn a_wait_that_one_process_was_asked_for_holds_for_another() {
-    let (server, asked) = refusing_first();
+    let (server, asked) = refusing_first(3);
     // Each has its own state directory.
     let (one, other) = (Bench::of_rows(3), Bench::of_rows(3));
     let first = one.start(&server.url(), &["--in-flight", "1"]);
@@ -63,7 +63,7 @@ fn each_process_counts_its_own_calls_and_one_goes_on_when_the_other_is_killed() 
 
 #[test]
 fn processes_with_a_rate_of_their_own_do_not_wait_for_each_other() {
-    let (server, asked) = refusing_first();
+    let (server, asked) = refusing_first(20);
     let (one, other) = (Bench::of_rows(1), Bench::of_rows(3));
     let first = one.start(&server.url(), &["--in-flight", "1"]);
     while asked.lock().unwrap().is_empty() {
@@ -78,6 +78,6 @@ fn processes_with_a_rate_of_their_own_do_not_wait_for_each_other() {
     let ran = Workdir::command(&other, &["run", "alone.yaml", "--format", "json"]).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
     let asked = asked.lock().unwrap().clone();
-    assert!(asked.len() == 4 && asked[3].duration_since(asked[0]) < Duration::from_secs(3), "{asked:?}");
-    assert_eq!(first.end().code, 0);
+    assert!(asked.len() == 4 && asked[3].duration_since(asked[0]) < Duration::from_secs(20), "{asked:?}");
+    drop(first);
 }
