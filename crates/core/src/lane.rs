@@ -160,15 +160,9 @@ impl Lane {
             }
             VerdictKind::Throttled { until } => (Feedback::Throttled { until }, CallHealth::Neutral),
             VerdictKind::Transient { until } => (Feedback::Failed { until }, CallHealth::Bad),
-            VerdictKind::QuotaSpent { until } => {
-                self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
-                self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
-                (Feedback::Throttled { until }, CallHealth::Neutral)
-            }
+            VerdictKind::QuotaSpent { until } => (Feedback::Throttled { until }, CallHealth::Neutral),
         };
-        if let Some(until) = verdict.until() {
-            self.note_hint(until, verdict.code, hints, now);
-        }
+        self.note_asked(verdict, hints, now);
         self.limiter.settle(ticket, now, seen, hints);
         // A failure that comes and goes with our pace is no sign of ill health.
         let limited = health == CallHealth::Bad && !self.findings(now).failures_are_health;

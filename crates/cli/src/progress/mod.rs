@@ -5,6 +5,7 @@
 
 mod fit;
 mod recent;
+mod watch;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tidegate_pipeline::run::source::Told;
 pub(crate) use fit::erase;
 use fit::{LinePart, fit};
 pub(crate) use recent::RecentRate;
+pub(crate) use watch::watched;
 
 /// The ranks of the parts of the line: where room is short, the highest goes first.
 mod rank {

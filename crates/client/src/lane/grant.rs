@@ -43,7 +43,7 @@ impl LaneHandle {
         if !foreign {
             state.counts.settle(verdict, hints);
         }
-        self.note_belief(&mut state);
+        self.note_belief(&mut state, now);
         if !verdict.is_answer() {
             self.keep_state(&mut state, now);
         }
@@ -53,8 +53,8 @@ impl LaneHandle {
     }
 
     /// Logs and counts a change of the believed kind of limit, with the reason.
-    pub(super) fn note_belief(&self, state: &mut LockedLane) {
-        let belief = state.belief(self.0.clock.mono());
+    pub(super) fn note_belief(&self, state: &mut LockedLane, now: Mono) {
+        let belief = state.belief(now);
         if belief.kind == state.believed {
             return;
         }
@@ -118,7 +118,6 @@ impl LaneHandle {
                     }
                 }
                 Asked::Full => {
-                    state.is_full = true;
                     state.full(now);
                     break;
                 }
@@ -151,9 +150,9 @@ impl LaneHandle {
 
     /// Asks the owner for the permits that calls wait for, and gives up those that none can use soon.
     pub(super) fn want(&self, state: &mut LockedLane, now: Mono) {
+        let ShareMode::Member(membership) = &mut state.mode else { return };
         let waiting = state.queue.waiting();
         let promised = promised(&state.core, now);
-        let ShareMode::Member(membership) = &mut state.mode else { return };
         let later = state.due.filter(|due| due.at > now);
         // A permit that came a little early for the process's own rate is used in a moment.
         let is_soon = promised.is_none()
@@ -169,7 +168,7 @@ impl LaneHandle {
             Some(due) if waiting > 0 => self.wait_for(state, due),
             Some(_) => {}
             None => {
-                let room = self.0.most.saturating_sub(state.in_flight) as usize;
+                let room = state.most.saturating_sub(state.in_flight) as usize;
                 membership.want(waiting.min(room).min(state.wanted_max));
             }
         }
@@ -182,7 +181,7 @@ impl LaneHandle {
         if state.queue.is_empty() {
             state.due = None;
         }
-        if empty && (state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0) {
+        if empty && (state.in_flight.saturating_add(state.slack) <= state.most || state.slack == 0) {
             self.0.drained.notify_one();
         }
         let Some(due) = state.due else { return };

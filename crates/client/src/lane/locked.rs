@@ -88,7 +88,9 @@ impl LockedLane {
         refusal.holds(by) || (self.refuses_open && matches!(refusal, Refused::Shut(..)))
     }
 
+    /// As many calls are out as may be.
     pub(super) fn full(&mut self, now: Mono) {
+        self.is_full = true;
         let idle = (self.in_flight + self.foreign == 0).then_some(now + FULL_RECHECK);
         self.due = idle.or_else(|| self.core.full_until(now)).map(|at| Due { at, shut: None });
     }

@@ -80,8 +80,6 @@ pub struct LaneHandle(Arc<LaneInner>);
 struct LaneInner {
     key: LaneKey,
     clock: Clock,
-    /// The configured concurrency limit, in calls in flight.
-    most: u32,
     /// Whether the wait queue holds a waiter, readable without the lock.
     crowded: AtomicBool,
     state: Mutex<LockedLane>,
@@ -144,22 +142,10 @@ impl LaneHandle {
             told,
         };
         let (rearm, drained) = Default::default();
-        let most = config.limit.in_flight_max;
         let crowded = AtomicBool::new(false);
         let state = Mutex::new(state);
         let config = *config;
-        LaneHandle(Arc::new(LaneInner {
-            key,
-            clock,
-            most,
-            crowded,
-            state,
-            rearm,
-            drained,
-            states,
-            config,
-            place,
-        }))
+        LaneHandle(Arc::new(LaneInner { key, clock, crowded, state, rearm, drained, states, config, place }))
     }
 
     /// Its key.
@@ -208,10 +194,7 @@ impl LaneHandle {
                         state.due = None;
                         return Ok(LanePermit::new(self.clone(), held));
                     }
-                    Asked::Full => {
-                        state.is_full = true;
-                        state.full(now);
-                    }
+                    Asked::Full => state.full(now),
                     Asked::Due(due) => state.due = Some(due),
                 }
             }
@@ -265,10 +248,10 @@ impl LaneHandle {
                 let mut state = self.lock();
                 let waiting = u32::try_from(state.queue.waiting()).unwrap_or(u32::MAX);
                 let busy = waiting.saturating_add(state.in_flight);
-                if busy.saturating_add(coming.load(Ordering::Relaxed)) < self.0.most.max(1) {
+                if busy.saturating_add(coming.load(Ordering::Relaxed)) < state.most.max(1) {
                     return;
                 }
-                state.slack = (self.0.most / 8).clamp(1, SLACK_MAX);
+                state.slack = (state.most / 8).clamp(1, SLACK_MAX);
             }
             tokio::select! {
                 () = self.0.drained.notified() => {}

@@ -9,7 +9,7 @@ use super::Lane;
 use crate::hint::Hints;
 use crate::limit::LimitBelief;
 use crate::time::Mono;
-use crate::verdict::{Verdict, VerdictKind};
+use crate::verdict::Verdict;
 
 /// What the limiter of a lane makes of failures and refusals now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,8 @@ impl Lane {
 
     /// Takes over the answer to a call that another lane let out: what the server asked for, and nothing else.
     pub fn note_answer(&mut self, verdict: &Verdict, hints: &Hints, now: Mono) {
-        if let VerdictKind::QuotaSpent { until } = verdict.kind {
-            self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
-            self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
-        }
+        self.note_asked(verdict, hints, now);
         if let Some(until) = verdict.until() {
-            self.note_hint(until, verdict.code, hints, now);
             self.limiter.hold_until(until);
         }
     }
@@ -78,6 +74,7 @@ mod tests {
     use crate::lane::{Admit, LaneConfig};
     use crate::limit::{BelievedKind, LimitConfig};
     use crate::taxonomy::Code;
+    use crate::verdict::VerdictKind;
 
     const LIMITED: LimitFindings = LimitFindings {
         failures_are_limit: true,

@@ -15,6 +15,7 @@ use crate::hint::Hints;
 use crate::patience::LaneReading;
 use crate::taxonomy::Code;
 use crate::time::{Mono, Now, Wall};
+use crate::verdict::{Verdict, VerdictKind};
 use core::time::Duration;
 
 /// A wait that the server asked for.
@@ -99,9 +100,20 @@ pub(super) struct Hint {
 }
 
 impl Lane {
+    /// Notes what an answer asks for: the end of a spent quota, and a wait.
+    pub(super) fn note_asked(&mut self, verdict: &Verdict, hints: &Hints, now: Mono) {
+        if let VerdictKind::QuotaSpent { until } = verdict.kind {
+            self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
+            self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
+        }
+        if let Some(until) = verdict.until() {
+            self.note_hint(until, verdict.code, hints, now);
+        }
+    }
+
     /// A wait was decided on. It is noted if the server asked for it: a name that does not resolve
     /// waits too, by our own rule.
-    pub(super) fn note_hint(&mut self, until: Mono, code: Code, hints: &Hints, now: Mono) {
+    fn note_hint(&mut self, until: Mono, code: Code, hints: &Hints, now: Mono) {
         let asked_for = hints.throttle_wait().is_some();
         if asked_for && until > now && self.hint.is_none_or(|hint| until >= hint.until) {
             let retry_after = hints.retry_after.is_some();
@@ -179,7 +191,6 @@ mod tests {
     use super::*;
     use crate::chance::Rng;
     use crate::lane::{Admit, LaneConfig};
-    use crate::verdict::{Verdict, VerdictKind};
 
     fn now(s: i64) -> Now {
         Now { mono: Mono::from_millis(s as u64 * 1000), wall: Wall::from_secs(1_000_000 + s) }

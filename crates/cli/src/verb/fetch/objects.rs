@@ -5,11 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,10 +33,8 @@ use super::{Args, DEADLINE, preset as options};
 use crate::execute::{Execution, counted, listen, refused};
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
-use crate::progress::thousands;
+use crate::progress::{thousands, watched};
 
-/// The time between two lines of progress on a terminal.
-const TICK: Duration = Duration::from_millis(200);
 /// The most failures that are printed; all are in the JSON.
 const SHOWN_MAX: usize = 20;
 
@@ -253,7 +250,12 @@ async fn download(
     let done = if args.quiet || !io::stderr().is_terminal() {
         work.await
     } else {
-        watched(work, &watch, forecast.objects).await
+        watched(work, || {
+            let get = |count: &AtomicU64| thousands(count.load(Ordering::Relaxed));
+            let (objects, bytes) = (get(&watch.objects), get(&watch.bytes));
+            format!("{objects} of {} objects, {bytes} bytes", thousands(forecast.objects))
+        })
+        .await
     };
     for wire in wires.values() {
         wire.flush();
@@ -261,26 +263,6 @@ async fn download(
     match done {
         Ok(report) => end(args, &report, &forecast, &list.missing),
         Err(error) => Ok(failed(&error)),
-    }
-}
-
-/// Does the work and shows how far it is.
-async fn watched<T>(work: impl Future<Output = T>, watch: &DownloadWatch, all: u64) -> T {
-    let mut work = std::pin::pin!(work);
-    let mut tick = tokio::time::interval(TICK);
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => {
-                let _ = write!(io::stderr(), "\r\x1b[K");
-                return done;
-            }
-            _ = tick.tick() => {
-                let objects = thousands(watch.objects.load(Ordering::Relaxed));
-                let bytes = thousands(watch.bytes.load(Ordering::Relaxed));
-                let _ = write!(io::stderr(), "\r\x1b[K{objects} of {} objects, {bytes} bytes", thousands(all));
-            }
-        }
     }
 }
 

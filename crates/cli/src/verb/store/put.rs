@@ -1,10 +1,9 @@
 //! `store put`: uploads files, shows how far it is, and asks the store what it holds.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -14,12 +13,10 @@ use super::{AT_ONCE, told};
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
-use crate::progress::thousands;
+use crate::progress::{thousands, watched};
 
 /// The size of a read from a file, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// The time between two lines of progress on a terminal.
-const TICK: Duration = Duration::from_millis(200);
 
 /// The options of `store put`.
 pub(super) struct PutOptions<'a> {
@@ -61,7 +58,12 @@ pub(super) async fn put(
     let results = if how.quiet || !io::stderr().is_terminal() {
         work.await
     } else {
-        watched(work, &progress, all).await
+        watched(work, || {
+            let get = |count: &AtomicU64| thousands(count.load(Ordering::Relaxed));
+            let (objects, read) = (get(&progress.objects), get(&progress.read));
+            format!("{objects} of {} objects, {read} bytes read", thousands(all))
+        })
+        .await
     };
     let unread = results.contains(&Ok(false));
     let exit = told(results.into_iter().map(|result| result.map(|_| ())).collect());
@@ -85,27 +87,6 @@ fn summary(progress: &PutProgress, all: u64, name: &str) -> String {
     let what = if all == 1 { "object" } else { "objects" };
     let bytes = counted(get(&progress.bytes), "byte", "bytes");
     format!("put {}{of} {what}, {bytes}, to {name}{compared}", thousands(objects))
-}
-
-/// Does the work and shows how far it is.
-async fn watched<T>(work: impl Future<Output = T>, progress: &PutProgress, all: u64) -> T {
-    let mut work = std::pin::pin!(work);
-    let mut tick = tokio::time::interval(TICK);
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => {
-                let _ = write!(io::stderr(), "\r\x1b[K");
-                return done;
-            }
-            _ = tick.tick() => {
-                let get = |count: &AtomicU64| thousands(count.load(Ordering::Relaxed));
-                let (objects, read) = (get(&progress.objects), get(&progress.read));
-                let line = format!("\r\x1b[K{objects} of {} objects, {read} bytes read", thousands(all));
-                let _ = io::stderr().write_all(line.as_bytes());
-            }
-        }
-    }
 }
 
 /// Each file with its key.
