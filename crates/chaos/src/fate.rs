@@ -21,7 +21,7 @@ mod salt {
 
 /// How the response is delivered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Delivery {
+pub(crate) enum BodyDelivery {
     Whole,
     ResetAtOnce,
     ResetInBody,
@@ -65,7 +65,7 @@ pub(crate) fn service(config: &Config, tape: u64) -> Duration {
 }
 
 /// The fault of a request. `number` counts requests and `attempt` attempts, both from 1.
-pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (Mood, Delivery) {
+pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (Mood, BodyDelivery) {
     let mut rng = Rng::new(tape ^ salt::FAULT);
     let mut left = rng.unit();
     let hit = config.faults.iter().find(|fault| match fault.when {
@@ -79,18 +79,18 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
         When::First(n) => attempt <= n,
     });
     let heads = rng.bits() & 1 == 0;
-    let Some(FaultRule { kind, .. }) = hit else { return (Mood::Well, Delivery::Whole) };
+    let Some(FaultRule { kind, .. }) = hit else { return (Mood::Well, BodyDelivery::Whole) };
     match kind {
-        FaultKind::Status(status) => (Mood::Status(*status), Delivery::Whole),
-        FaultKind::Error200 => (Mood::Error200, Delivery::Whole),
-        FaultKind::Short => (Mood::Short, Delivery::Whole),
-        FaultKind::Redirect(url) => (Mood::Redirect(url.clone()), Delivery::Whole),
-        FaultKind::Reset if heads => (Mood::Well, Delivery::ResetAtOnce),
-        FaultKind::Reset => (Mood::Well, Delivery::ResetInBody),
-        FaultKind::Cut if heads => (Mood::Well, Delivery::CutLength),
-        FaultKind::Cut => (Mood::Well, Delivery::CutChunk),
-        FaultKind::Hang(span) => (Mood::Well, Delivery::Hang(*span)),
-        FaultKind::Slow(span) => (Mood::Well, Delivery::Slow(*span)),
+        FaultKind::Status(status) => (Mood::Status(*status), BodyDelivery::Whole),
+        FaultKind::Error200 => (Mood::Error200, BodyDelivery::Whole),
+        FaultKind::Short => (Mood::Short, BodyDelivery::Whole),
+        FaultKind::Redirect(url) => (Mood::Redirect(url.clone()), BodyDelivery::Whole),
+        FaultKind::Reset if heads => (Mood::Well, BodyDelivery::ResetAtOnce),
+        FaultKind::Reset => (Mood::Well, BodyDelivery::ResetInBody),
+        FaultKind::Cut if heads => (Mood::Well, BodyDelivery::CutLength),
+        FaultKind::Cut => (Mood::Well, BodyDelivery::CutChunk),
+        FaultKind::Hang(span) => (Mood::Well, BodyDelivery::Hang(*span)),
+        FaultKind::Slow(span) => (Mood::Well, BodyDelivery::Slow(*span)),
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
             let tape = tape(&config, hash::mix(identity), 1, 1);
             counts[match fault(&config, tape, 1, 1) {
                 (Mood::Status(500), _) => 0,
-                (_, Delivery::CutLength | Delivery::CutChunk) => 1,
+                (_, BodyDelivery::CutLength | BodyDelivery::CutChunk) => 1,
                 (Mood::Error200, _) => 2,
                 _ => 3,
             }] += 1;

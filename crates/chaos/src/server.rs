@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fate::Delivery;
+use super::fate::BodyDelivery;
 use super::reply::ResponseDraft;
 use super::state::{ResponsePlan, ServerState};
 use super::stats::Counter;
@@ -114,10 +114,10 @@ async fn serve(
     let ResponsePlan { reply, delivery, service, replay } = state.decide(request, number, in_flight);
     state.alarm.wait(service).await;
     let head = request.method == "HEAD";
-    let delivery = if head && delivery != Delivery::ResetAtOnce { Delivery::Whole } else { delivery };
+    let delivery = if head && delivery != BodyDelivery::ResetAtOnce { BodyDelivery::Whole } else { delivery };
     let counters = &state.counters;
     let delivered = match delivery {
-        Delivery::Whole => {
+        BodyDelivery::Whole => {
             let close = !request.keep_alive;
             // Count before writing: a client that has the response must find it in the statistics.
             counters.answered(reply.status);
@@ -126,30 +126,30 @@ async fn serve(
             whole(state, stream, &reply, close, head).await?;
             return Ok(!close);
         }
-        Delivery::Slow(span) => {
+        BodyDelivery::Slow(span) => {
             counters.count(Counter::Slow);
             slow(state, stream, &reply, span).await.is_ok()
         }
-        Delivery::ResetAtOnce => {
+        BodyDelivery::ResetAtOnce => {
             counters.count(Counter::Resets);
             false
         }
-        Delivery::ResetInBody => {
+        BodyDelivery::ResetInBody => {
             counters.count(Counter::Resets);
             half(state, stream, &reply).await?;
             false
         }
-        Delivery::CutLength => {
+        BodyDelivery::CutLength => {
             counters.count(Counter::Cuts);
             half(state, stream, &reply).await?;
             false
         }
-        Delivery::CutChunk => {
+        BodyDelivery::CutChunk => {
             counters.count(Counter::Cuts);
             broken_chunk(state, stream, &reply).await?;
             false
         }
-        Delivery::Hang(span) => {
+        BodyDelivery::Hang(span) => {
             counters.count(Counter::Hangs);
             hang(state, stream, span).await;
             false
@@ -159,7 +159,7 @@ async fn serve(
         counters.answered(reply.status);
     }
     state.settle(request, &reply, replay, delivered);
-    if matches!(delivery, Delivery::ResetAtOnce | Delivery::ResetInBody) {
+    if matches!(delivery, BodyDelivery::ResetAtOnce | BodyDelivery::ResetInBody) {
         // Closing with a linger of zero sends a TCP reset.
         stream.set_zero_linger()?;
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::clock::{Alarm, ChaosClock};
 use super::config::{Config, Scope};
-use super::fate::{self, Delivery, Mood, RowFate};
+use super::fate::{self, BodyDelivery, Mood, RowFate};
 use super::hash;
 use super::judge::{AdmissionDecision, Judge};
 use super::layer::FeatureLayer;
@@ -47,7 +47,7 @@ struct HintRecipient {
 /// The response to one request, and how it is delivered.
 pub(crate) struct ResponsePlan {
     pub(crate) reply: ResponseDraft,
-    pub(crate) delivery: Delivery,
+    pub(crate) delivery: BodyDelivery,
     /// The service time.
     pub(crate) service: Duration,
     /// Whether the request was executed before under the same idempotency key.
@@ -132,7 +132,7 @@ impl ServerState {
                 self.hint(&mut reply, config.headers, &answer, &who);
                 return ResponsePlan {
                     reply,
-                    delivery: Delivery::Whole,
+                    delivery: BodyDelivery::Whole,
                     service: config.throttle_after,
                     replay: false,
                 };
@@ -143,7 +143,7 @@ impl ServerState {
                     let reply = route::refusal(provider, 503, RefusalReason::Failed);
                     return ResponsePlan {
                         reply,
-                        delivery: Delivery::ResetAtOnce,
+                        delivery: BodyDelivery::ResetAtOnce,
                         service: Duration::ZERO,
                         replay: false,
                     };
@@ -158,7 +158,7 @@ impl ServerState {
                 }
                 return ResponsePlan {
                     reply,
-                    delivery: Delivery::Whole,
+                    delivery: BodyDelivery::Whole,
                     service: Duration::ZERO,
                     replay: false,
                 };

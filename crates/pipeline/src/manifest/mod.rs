@@ -38,7 +38,8 @@ pub use form::{
     Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer,
     OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule,
     RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
-    SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
+    SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion, WriteMode,
+    YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

@@ -32,7 +32,8 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     if let Some(source) = source {
         // A file on a web server may name a service, for its key and limits.
         let remote = source.at(&["file"]).and_then(YamlNode::text).is_some_and(|name| name.contains("://"));
-        let keys: &[&str] = if remote { &["file", "postgis"] } else { &["file", "postgis", "service"] };
+        let keys: &[&str] =
+            if remote { &["file", "postgis", "queue"] } else { &["file", "postgis", "service", "queue"] };
         parts.one_of(source, "source", keys);
         parts.database(source.at(&["postgis", "url"]));
         parts.source(source, &services);
@@ -207,6 +208,7 @@ impl PartsChecker<'_> {
         if let Some(csv) = source.at(&["csv"]) {
             self.csv(source, csv);
         }
+        self.queue(source);
         if let (Some(format), None) = (source.at(&["format"]), source.at(&["file"])) {
             let help = "remove it, or set `file`; `paging.body` is for the pages of a service";
             self.report("range", format.place.clone(), "`format` requires a `file`", help);
@@ -216,6 +218,29 @@ impl PartsChecker<'_> {
         }
         if let (Some(since), Some(_)) = (source.at(&["since"]), source.at(&["file"])) {
             let message = "`since` requires a `service` or a table; a file is read as a whole";
+            self.report("range", since.place.clone(), message, "remove it");
+        }
+    }
+
+    /// A queue has tasks, and only a queue has.
+    fn queue(&mut self, source: &YamlNode) {
+        let (queue, tasks) = (source.at(&["queue"]), source.at(&["tasks"]));
+        let of_queue =
+            source.entries().iter().find(|(key, _)| ["group", "tasks"].contains(&key.name.as_str()));
+        match (queue, tasks, of_queue) {
+            (Some(queue), None, _) => {
+                let message = "a `queue` requires `tasks`, with the fields of the records";
+                let help = "add `tasks: { fields: { id: int, name: string } }`";
+                self.report("missing_key", queue.place.clone(), message, help);
+            }
+            (None, _, Some((key, _))) => {
+                let message = "`group` and `tasks` require a `queue`";
+                self.report("range", key.place.clone(), message, "remove it, or set `queue`");
+            }
+            _ => {}
+        }
+        if let (Some(_), Some(since)) = (queue, source.at(&["since"])) {
+            let message = "`since` requires a `service` or a table; a queue delivers each task once";
             self.report("range", since.place.clone(), message, "remove it");
         }
     }

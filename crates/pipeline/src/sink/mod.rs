@@ -26,6 +26,7 @@ pub(crate) mod postgis;
 mod probe;
 mod rewrite;
 mod splice;
+mod tasks;
 mod upload;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use std::sync::Arc;
 
 pub use held::HeldShape;
 use serde::{Deserialize, Serialize};
+pub use tasks::{Claim, TaskEnd, TaskRow, TaskState, TaskTable};
 use tidegate_core::Code;
 use tidegate_core::time::calendar::rfc3339;
 pub use tidegate_geo::format::gpkg::{AbsentRows, ManagedColumns};
@@ -258,6 +260,16 @@ pub trait Sink: Send {
     fn set_watermark(&mut self, watermark: &str) -> Result<(), SinkError> {
         let _ = watermark;
         Ok(())
+    }
+
+    /// Ends the tasks of a queue in the open transaction, if their tokens are current. Returns the keys
+    /// of those that are not: their rows must not be committed.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
+        let _ = ends;
+        Err(SinkError::Fatal("this sink cannot be used with a queue".into()))
     }
 
     /// Rolls back everything since the last commit.
@@ -488,6 +500,17 @@ impl Spec {
             SinkTarget::GeoPackage(path, layer) => gpkg::completed(self, path, layer),
             SinkTarget::File(..) | SinkTarget::Object(..) | SinkTarget::Table(_) => Ok(None),
         }
+    }
+
+    /// Opens the table of tasks, and creates it if it is missing, for a pipeline whose source is a queue.
+    ///
+    /// # Errors
+    /// When the sink has none, or cannot be written.
+    pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
+        Err(SinkError::Fatal(format!(
+            "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
+            self.describe()
+        )))
     }
 
     /// Holds an existing table against the records, without changing anything: all that prevents

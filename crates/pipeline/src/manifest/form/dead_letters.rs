@@ -19,6 +19,12 @@ pub struct DeadLetters {
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"letters.db")]
     pub store: Option<String>,
 
+    /// A queue to which every dead letter of a task is published, too, with the reason in its
+    /// headers: a URL as in `source.queue`. The letter is in the store first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = &"amqp://localhost/geotasks.dead")]
+    pub also: Option<String>,
+
     /// How many days letters are kept.
     #[schemars(range(min = 30, max = 90))]
     pub retention_days: u32,
@@ -56,6 +62,7 @@ impl Default for DeadLetters {
     fn default() -> DeadLetters {
         DeadLetters {
             store: None,
+            also: None,
             retention_days: 60,
             archive: None,
             incident_share: 0.5,

@@ -29,6 +29,7 @@ mod sink;
 mod source;
 mod step;
 mod store;
+mod tasks;
 mod tolerance;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ pub use source::{
 };
 pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, HttpSpec, LonLat, Lookup, MissingAnswer, StepSpec};
 pub use store::Bucket;
+pub use tasks::{TaskGeometry, TaskSource};
 pub use tolerance::ToleranceSpec;
 
 /// The longest duration in a manifest: one year, in seconds.

@@ -7,6 +7,7 @@ use tidegate_geo::format::Format;
 use super::YEAR;
 use super::scalar::YamlScalar;
 use super::store::Bucket;
+use super::tasks::TaskSource;
 use crate::source::ChangeMark;
 
 /// Where the features come from.
@@ -46,6 +47,23 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200), example = &"cadastre")]
     pub service: Option<String>,
+
+    /// The queue to take geotasks from: a SQLite file, or the URL of a queue (`postgres`, `redis`,
+    /// `amqp`, `nats`, `sqs`, `pubsub`, `kafka`), or `env:NAME` or `file:PATH` that contains it.
+    /// `tidegate worker` and `tidegate run` take the tasks, `tidegate submit` adds some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = &"redis://localhost/geotasks")]
+    pub queue: Option<String>,
+
+    /// The group of workers that share the tasks of the queue. By default the id of the pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 100), example = &"parcels")]
+    pub group: Option<String>,
+
+    /// What the tasks of the queue are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TaskSource")]
+    pub tasks: Option<TaskSource>,
 
     /// The layer of a file or a service that holds several, or the collection. The first one of a
     /// file if it is not given; a service must then have only one.

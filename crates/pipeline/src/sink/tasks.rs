@@ -1,0 +1,179 @@
+//! The tasks of a queue, as the sink knows them.
+//!
+//! No queue knows whether a task was done, and none keeps a worker that was stopped for a minute
+//! from writing when it wakes. So both are kept in the sink, beside the rows, in a table
+//! `tidegate_task`. A worker claims a task before it works on it and gets a token; each claim of the
+//! same task has a higher one. The end of the task is written in the transaction of its rows, and
+//! only if its token is still the current one. So a task has one effect, however often it is
+//! delivered.
+//!
+//! ```text
+//!   queued ─claim─▶ running ─finish─▶ done | dead
+//!     ▲                │                            cancelled: instead of queued or running
+//!     └────release─────┘
+//! ```
+
+use super::SinkError;
+
+/// The state of a task in the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskState {
+    /// Submitted; not yet claimed, or released.
+    Queued,
+    /// Claimed by a worker.
+    Running,
+    /// Committed.
+    Done,
+    /// Given up; a dead letter.
+    Dead,
+    /// Cancelled by a person before it was done.
+    Cancelled,
+}
+
+impl TaskState {
+    /// All states.
+    pub const ALL: [TaskState; 5] =
+        [TaskState::Queued, TaskState::Running, TaskState::Done, TaskState::Dead, TaskState::Cancelled];
+
+    /// Its name in the table and on screens.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            TaskState::Queued => "queued",
+            TaskState::Running => "running",
+            TaskState::Done => "done",
+            TaskState::Dead => "dead",
+            TaskState::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state of this name.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<TaskState> {
+        TaskState::ALL.into_iter().find(|state| state.word() == word)
+    }
+
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub const fn is_end(self) -> bool {
+        matches!(self, TaskState::Done | TaskState::Dead | TaskState::Cancelled)
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRow {
+    /// The key of the task.
+    pub key: String,
+    /// Its state.
+    pub state: TaskState,
+    /// The token of the last claim; 0 before the first.
+    pub token: i64,
+    /// The number of claims that neither finished nor released the task: crashes, and the current one.
+    pub attempts: u32,
+    /// The worker that claimed it last.
+    pub worker: String,
+    /// Why it is dead: a code of the taxonomy and a sentence.
+    pub reason: Option<String>,
+    /// The time of the last change, in milliseconds since 1970.
+    pub changed_ms: i64,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The worker may work on it, with this token.
+    Granted {
+        /// Proves the claim when the task is finished.
+        token: i64,
+        /// The number of attempts that were neither finished nor released, including this one.
+        attempts: u32,
+    },
+    /// There is nothing to do: it is in this state, which is an end.
+    Ended(TaskState),
+}
+
+/// The end of a task, written in the transaction of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEnd {
+    /// The key of the task.
+    pub key: String,
+    /// The token of the claim.
+    pub token: i64,
+    /// Done or dead.
+    pub state: TaskState,
+    /// Why it is dead.
+    pub reason: Option<String>,
+}
+
+/// The table of tasks of one pipeline, on a connection of its own. Each operation is one transaction.
+pub trait TaskTable: Send {
+    /// Registers tasks as queued, if there is no row for them. Returns for each the state it had
+    /// before, `None` if it is new.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn submit(&mut self, keys: &[String]) -> Result<Vec<Option<TaskState>>, SinkError>;
+
+    /// Claims tasks for a worker. A task without a row gets one.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn claim(&mut self, keys: &[String], worker: &str) -> Result<Vec<Claim>, SinkError>;
+
+    /// Releases claims whose work was not finished: queued again, and the attempt does not count.
+    /// A token that is no longer current changes nothing.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn release(&mut self, claims: &[(String, i64)]) -> Result<(), SinkError>;
+
+    /// Ends tasks that have no rows (a dead letter before any step), if their tokens are current.
+    /// Returns the keys that are not.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn finish(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError>;
+
+    /// Cancels tasks that have not ended, also those that were never seen. A worker that holds one
+    /// cannot commit it any more. Returns for each the state it had before.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn cancel(&mut self, keys: &[String]) -> Result<Vec<Option<TaskState>>, SinkError>;
+
+    /// Makes ended tasks queued again, so that they may be done once more. Returns how many.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn reopen(&mut self, keys: &[String]) -> Result<u64, SinkError>;
+
+    /// The rows of these tasks.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn rows(&mut self, keys: &[String]) -> Result<Vec<Option<TaskRow>>, SinkError>;
+
+    /// The number of tasks in each state, in the order of [`TaskState::ALL`].
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn counts(&mut self) -> Result<[u64; 5], SinkError>;
+
+    /// Up to `most` tasks with keys after `after`, in the order of their keys; of one state, if given.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn list(
+        &mut self,
+        state: Option<TaskState>,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<TaskRow>, SinkError>;
+
+    /// Deletes tasks that ended before this time, in milliseconds since 1970. Returns how many.
+    ///
+    /// # Errors
+    /// When the sink cannot be written.
+    fn forget(&mut self, before_ms: i64) -> Result<u64, SinkError>;
+}

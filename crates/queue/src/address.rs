@@ -1,0 +1,147 @@
+//! URLs of queues.
+//!
+//! The last part of the path is the name of the queue. What a client of the same server would put
+//! there (the number of a Redis database, the virtual host of RabbitMQ) is a parameter.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use url::Url;
+
+use crate::embedded::sqlite::SqliteQueue;
+use crate::error::QueueError;
+use crate::transport::Transport;
+
+/// The default lease.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// How a queue is used.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// The group of workers that share the messages.
+    pub group: String,
+    /// The name of this worker: unique, never used again.
+    pub worker: String,
+    /// How long a message belongs to a worker that does not extend its lease.
+    pub lease: Duration,
+}
+
+impl QueueOptions {
+    /// A worker of a group.
+    #[must_use]
+    pub fn new(group: &str, worker: &str) -> QueueOptions {
+        QueueOptions { group: group.into(), worker: worker.into(), lease: LEASE }
+    }
+}
+
+/// Where a queue is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum QueueAddress {
+    /// A SQLite file, and the name of the queue in it.
+    Sqlite(PathBuf, String),
+    /// A server; the scheme says which.
+    Server(Url),
+}
+
+impl QueueAddress {
+    /// Reads an address: a URL, or the path of a SQLite file (`tasks.db`, `sqlite:tasks.db?queue=NAME`).
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<QueueAddress, QueueError> {
+        let refused = |what: String| Err(QueueError::Refused(what));
+        let file = text.strip_prefix("sqlite:").unwrap_or(text);
+        if !file.contains("://") {
+            let (path, query) = file.split_once('?').unwrap_or((file, ""));
+            let name = query.strip_prefix("queue=").unwrap_or("geotasks");
+            if path.is_empty() || (!query.is_empty() && !query.starts_with("queue=")) {
+                return refused("expected the path of a SQLite file, such as tasks.db?queue=geotasks".into());
+            }
+            return Ok(QueueAddress::Sqlite(path.into(), name.into()));
+        }
+        match Url::parse(text) {
+            Ok(url) => Ok(QueueAddress::Server(url)),
+            // The text may contain a password.
+            Err(e) => refused(format!("the URL of the queue is invalid: {e}")),
+        }
+    }
+
+    /// The scheme of the URL, or `sqlite`.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        match self {
+            QueueAddress::Sqlite(..) => "sqlite",
+            QueueAddress::Server(url) => url.scheme(),
+        }
+    }
+
+    /// The name of the queue: the last part of the path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            QueueAddress::Sqlite(_, name) => name,
+            QueueAddress::Server(url) => url.path().rsplit('/').next().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for QueueAddress {
+    /// Without the password and the parameters.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            QueueAddress::Sqlite(path, name) => write!(f, "{}, queue {name}", path.display()),
+            QueueAddress::Server(url) => {
+                write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
+                url.port().map_or(Ok(()), |port| write!(f, ":{port}"))?;
+                f.write_str(url.path())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for QueueAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QueueAddress({self})")
+    }
+}
+
+/// Opens a queue, and creates it where that is usual.
+///
+/// # Errors
+/// When it cannot be reached or used.
+pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
+    match address {
+        QueueAddress::Sqlite(path, name) => Ok(Arc::new(SqliteQueue::open(path, name, options).await?)),
+        QueueAddress::Server(url) => open_server(url, options).await,
+    }
+}
+
+async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
+    let _ = options;
+    match url.scheme() {
+        other => Err(QueueError::Refused(format!(
+            "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_without_secrets() {
+        let parse = |text| QueueAddress::parse(text).unwrap();
+        assert_eq!(parse("tasks.db"), QueueAddress::Sqlite("tasks.db".into(), "geotasks".into()));
+        assert_eq!(parse("sqlite:a/b.db?queue=tiles"), QueueAddress::Sqlite("a/b.db".into(), "tiles".into()));
+        let redis = parse("redis://me:secret@broker:6390/geotasks?db=2");
+        assert_eq!((redis.scheme(), redis.name()), ("redis", "geotasks"));
+        assert_eq!(
+            format!("{redis} {redis:?}"),
+            "redis://broker:6390/geotasks QueueAddress(redis://broker:6390/geotasks)"
+        );
+        assert!(QueueAddress::parse("tasks.db?name=x").is_err());
+        assert!(QueueAddress::parse("redis://[broken").is_err());
+    }
+}

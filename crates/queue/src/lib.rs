@@ -1,0 +1,34 @@
+//! Message queues as carriers of geotasks.
+//!
+//! A queue carries messages; it does not know what became of them. What became of a task (running,
+//! done, dead, cancelled) is written in the sink of its pipeline, in the transaction of its rows. So
+//! every transport gives the same result, whatever it promises: a message that is delivered twice
+//! has one effect.
+//!
+//! [`Transport`] is the interface. [`open`] finds the transport for a URL. The feature `conformance`
+//! holds the suite that every transport passes against a real server.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `geotask` | what a message says |
+//! | `message` | messages, deliveries, receipts |
+//! | `transport` | the interface, and what a transport promises |
+//! | `address` | URLs of queues; opens them |
+//! | `error` | why a queue cannot be used |
+//! | `embedded` | SQLite on one machine, PostgreSQL on several |
+//! | `conformance` | the suite |
+
+mod address;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod embedded;
+mod error;
+mod geotask;
+mod message;
+mod transport;
+
+pub use address::{QueueAddress, QueueOptions, open};
+pub use error::QueueError;
+pub use geotask::{Geotask, NotATask};
+pub use message::{Delivery, Message, Receipt, now_ms};
+pub use transport::{Promises, QueueDepth, Transport};
