@@ -28,6 +28,7 @@ mod serve;
 mod simulate;
 mod store;
 mod validate;
+mod worker;
 
 use std::io;
 
@@ -44,6 +45,7 @@ pub(crate) enum Verb {
     Plan(plan::Args),
     Run(run::Args),
     Serve(Box<serve::Args>),
+    Worker(worker::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
     Fetch(Box<fetch::Args>),
@@ -75,6 +77,7 @@ impl Verb {
             Verb::Plan(args) => plan::run(args),
             Verb::Run(args) => run::run(args),
             Verb::Serve(args) => serve::run(args),
+            Verb::Worker(args) => worker::run(args),
             Verb::Validate(args) => validate::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tidegate_core::Code;
 use tidegate_core::call::CallPolicy;
+use tidegate_geo::batch::Span;
 use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::wkb::Shape;
-use tidegate_geo::batch::Span;
 use tidegate_geo::{Crs, Problem, Schema};
 use tidegate_queue::{Delivery, Geotask, now_ms};
 
@@ -331,7 +331,7 @@ impl Source for QueueSource {
                 self.is_alone = true;
                 return self.page((&desk, &feed), vec![suspect]).map(Some);
             }
-            let Some(received) = desk.take(desk.capacity) else { return Ok(None) };
+            let Some(received) = desk.take() else { return Ok(None) };
             if received.is_empty() {
                 continue;
             }
