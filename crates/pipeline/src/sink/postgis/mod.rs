@@ -25,6 +25,7 @@ use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply, tls_failu
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
+    TaskEnd, tasks,
 };
 use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
@@ -48,6 +49,8 @@ struct PostgisTable {
     postgis: bool,
     atomic: bool,
     forget: bool,
+    /// Whether the table of tasks says what was committed, and no checkpoint.
+    by_tasks: bool,
     /// Whether a missing table is an error instead of being created.
     must_exist: bool,
     /// Whether a transaction is open.
@@ -161,13 +164,18 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         srid,
         postgis: false,
         atomic: spec.atomic,
-        forget: !spec.resume,
+        forget: !spec.resume && !spec.by_tasks,
+        by_tasks: spec.by_tasks,
         must_exist: spec.must_exist,
         open: false,
         statements: versions::Statements::default(),
     };
     table.connect()?;
-    table.prepare()?;
+    if table.by_tasks {
+        table.prepare_alone()?;
+    } else {
+        table.prepare()?;
+    }
     Ok(Box::new(table))
 }
 
@@ -239,21 +247,35 @@ impl PostgisTable {
         if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
             self.open = false;
             let mut client = self.config.connect().map_err(|e| could_not_connect(&self.config, &e))?;
-            self.lock(&mut client)?;
+            let one = if self.by_tasks { "_shared" } else { "" };
+            self.lock(&mut client, &self.lock_name(), one)?;
             self.client = Some(client);
         }
         self.client.as_mut().ok_or_else(|| SinkError::Fatal("no connection".into()))
     }
 
+    fn lock_name(&self) -> String {
+        format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table)
+    }
+
+    /// Creates or checks the tables while no other worker does.
+    fn prepare_alone(&mut self) -> Result<(), SinkError> {
+        let config = self.config.clone();
+        let mut gate = config.connect().map_err(|e| could_not_connect(&config, &e))?;
+        // It ends with its connection.
+        self.lock(&mut gate, &format!("{}:prepare", self.lock_name()), "")?;
+        self.prepare()
+    }
+
     /// Takes the lock of this pipeline and table until the connection ends. A killed process may
     /// leave a session that is still committing; once we have the lock it has ended, and the
-    /// checkpoint is final.
-    fn lock(&self, client: &mut BoundedClient) -> Result<(), SinkError> {
-        let name = format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table);
+    /// checkpoint is final. The workers of a queue share it, because a task has a token.
+    fn lock(&self, client: &mut BoundedClient, name: &str, shared: &str) -> Result<(), SinkError> {
         let hash: [u8; 32] = Sha256::digest(name).into();
         let key = hash.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
+        let sql = format!("SELECT pg_try_advisory_lock{shared}($1)");
         for _ in 0..LOCK_TRIES {
-            let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&key]).map_err(|e| judge(&e))?;
+            let row = client.query_one(&sql, &[&key]).map_err(|e| judge(&e))?;
             if row.get::<_, bool>(0) {
                 return Ok(());
             }
@@ -371,6 +393,12 @@ impl PostgisTable {
 
     fn begin(&mut self) -> Result<(), SinkError> {
         if self.open {
+            // On a new connection the rest of the transaction would be committed without its beginning.
+            if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
+                (self.client, self.open) = (None, false);
+                let message = "the connection was lost during a transaction".into();
+                return Err(SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message });
+            }
             return Ok(());
         }
         let fatal = SinkError::Fatal;
@@ -553,6 +581,9 @@ fn extended(wkb: &[u8], srid: u32) -> Vec<u8> {
 
 impl Sink for PostgisTable {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
+        if self.by_tasks {
+            return Ok(None);
+        }
         let fatal = SinkError::Fatal;
         let (checkpoint, seen) =
             (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
@@ -611,8 +642,12 @@ impl Sink for PostgisTable {
         let (table, keys) =
             (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
         let (pipeline, forget, atomic) = (self.pipeline.clone(), self.forget, self.atomic);
+        let by_tasks = self.by_tasks;
         let client = self.connect()?;
         let done = (|| -> Result<(), postgres::Error> {
+            if by_tasks {
+                return client.batch_execute("COMMIT");
+            }
             if forget {
                 client.execute(&format!("DELETE FROM {keys} WHERE pipeline = $1"), &[&pipeline])?;
             }
@@ -666,6 +701,12 @@ impl Sink for PostgisTable {
                 client.execute(&sql, &[&pipeline, &sink, &watermark])
             });
         written.map(drop).map_err(|e| judge(&e))
+    }
+
+    fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
+        self.begin()?;
+        let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.pipeline.clone());
+        tasks::postgres::finish(self.connect()?, &own, &pipeline, ends)
     }
 
     fn notes(&self) -> Vec<String> {
