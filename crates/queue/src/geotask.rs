@@ -84,6 +84,20 @@ impl Geotask {
         serde_json::from_slice(body).map_err(invalid)
     }
 
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When it is not a task.
+    pub fn of_message(message: &Message) -> Result<Geotask, NotATask> {
+        Geotask::parse(&message.body)
+    }
+
+    /// The time after which it is not worked on any more, in milliseconds since 1970.
+    #[must_use]
+    pub fn expires_ms(&self) -> Option<i64> {
+        None
+    }
+
     /// The message that carries it.
     ///
     /// # Errors

@@ -53,6 +53,10 @@ use crate::traffic::Traffic;
 pub(crate) const NO_POSTGRES: &str =
     "this build does not support PostgreSQL; build with the feature `postgres`";
 
+/// Stands between the id of a pipeline and the name of a worker, or of a replay, in the key of a
+/// checkpoint.
+pub(crate) const WORKER_MARK: char = '#';
+
 /// The outcomes of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowCounts {
@@ -437,6 +441,12 @@ impl Spec {
             target,
             traffic,
         })
+    }
+
+    /// The id of the pipeline, without the worker.
+    #[must_use]
+    pub fn task_pipeline(&self) -> &str {
+        self.pipeline.split(WORKER_MARK).next().unwrap_or_default()
     }
 
     /// Whether a run can be resumed at a batch; a file that is written as a whole starts again.
