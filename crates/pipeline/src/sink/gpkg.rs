@@ -34,8 +34,8 @@ struct GeoPackage {
     by_number: bool,
     /// Whether to remove what an earlier run left, with the first commit.
     forget: bool,
-    /// Whether the table of tasks says what was committed, and no checkpoint.
-    by_tasks: bool,
+    /// The pipeline whose tasks these are.
+    task_pipeline: String,
     open: bool,
     /// The identity of the target when the stage was started: changes by others are not overwritten
     /// at the end.
@@ -123,19 +123,17 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
     let path = if staged { stage } else { target.to_owned() };
     let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing(spec, layer))
         .map_err(|e| judge(e).at(target.display()))?;
-    if !spec.by_tasks {
-        store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
-    }
+    store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
     Ok(Box::new(GeoPackage {
         store: Some(store),
         pipeline: spec.pipeline.clone(),
-        keep_tables: spec.by_tasks || (!staged && spec.mode == WriteMode::Append),
+        keep_tables: !staged && spec.mode == WriteMode::Append && !spec.by_tasks,
         by_number: spec.by_number,
         before: file_identity(target),
         target: staged.then(|| target.to_owned()),
         path,
-        forget: !spec.resume && !spec.by_tasks,
-        by_tasks: spec.by_tasks,
+        forget: !spec.resume,
+        task_pipeline: spec.task_pipeline().to_owned(),
         open: false,
     }))
 }
@@ -291,9 +289,6 @@ fn keys_error(e: Error) -> SinkError {
 
 impl Sink for GeoPackage {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
-        if self.by_tasks {
-            return Ok(None);
-        }
         let pipeline = self.pipeline.clone();
         let db = self.store()?.db();
         let read = || -> rusqlite::Result<Option<Saved>> {
@@ -344,12 +339,9 @@ impl Sink for GeoPackage {
     }
 
     fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError> {
-        let (pipeline, forget, by_tasks) = (self.pipeline.clone(), self.forget, self.by_tasks);
+        let (pipeline, forget) = (self.pipeline.clone(), self.forget);
         let store = self.begin()?;
         let keep = |db: &Connection| -> rusqlite::Result<()> {
-            if by_tasks {
-                return Ok(());
-            }
             // Another writer of the same file may have removed them.
             db.execute_batch(TABLES)?;
             if forget {
@@ -405,7 +397,7 @@ impl Sink for GeoPackage {
     }
 
     fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
-        let pipeline = self.pipeline.clone();
+        let pipeline = self.task_pipeline.clone();
         tasks::sqlite::finish(self.begin()?.db(), &pipeline, ends)
     }
 

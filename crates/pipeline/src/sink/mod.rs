@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 pub use held::HeldShape;
 use serde::{Deserialize, Serialize};
-pub use tasks::{Claim, TASK_KEY_BYTES_MAX, TaskEnd, TaskRow, TaskState, TaskTable, check_task_key};
+pub use tasks::{Claim, TaskEnd, TaskRow, TaskState, TaskTable};
 use tidegate_core::Code;
 use tidegate_core::time::calendar::rfc3339;
 pub use tidegate_geo::format::gpkg::{AbsentRows, ManagedColumns};
@@ -317,8 +317,8 @@ pub struct Spec {
     pub atomic: bool,
     /// Whether a row is found by the number of its record, in a replay without a key.
     pub by_number: bool,
-    /// Whether the source is a queue. Then several workers write at once, a file is written in place,
-    /// and there is no checkpoint: the table of tasks says what was committed.
+    /// Whether the source is a queue. Then several workers write at once, and a file is written in
+    /// place.
     pub by_tasks: bool,
     /// The target.
     pub target: SinkTarget,
@@ -531,10 +531,10 @@ impl Spec {
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => {
                 gpkg::create(self, path, layer)?;
-                tasks::sqlite::open(path, &self.pipeline)
+                tasks::sqlite::open(path, self.task_pipeline())
             }
             #[cfg(feature = "postgres")]
-            SinkTarget::Table(table) => tasks::postgres::open(table, &self.pipeline),
+            SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
             #[cfg(not(feature = "postgres"))]
             SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
             SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tidegate_core::Code;
 use tidegate_core::call::CallPolicy;
+use tidegate_geo::batch::Span;
 use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::wkb::Shape;
-use tidegate_geo::batch::Span;
 use tidegate_geo::{Crs, Problem, Schema};
 use tidegate_queue::{Delivery, Geotask, now_ms};
 
@@ -149,7 +149,8 @@ impl QueueSource {
         let (mut ended, mut claimed) = (Vec::new(), Vec::new());
         for ((delivery, content), claim) in received.into_iter().zip(claims) {
             match claim {
-                Claim::Ended(_) => ended.push(delivery),
+                // The first message of a task that came twice is the one that counts.
+                Claim::Ended(_) | Claim::Repeated => ended.push(delivery),
                 Claim::Granted { token, attempts } => {
                     let crashes = attempts.saturating_sub(1);
                     let content = if crashes >= self.crashes_max {

@@ -49,8 +49,10 @@ struct PostgisTable {
     postgis: bool,
     atomic: bool,
     forget: bool,
-    /// Whether the table of tasks says what was committed, and no checkpoint.
+    /// Whether other workers write to the table at the same time.
     by_tasks: bool,
+    /// The pipeline whose tasks these are.
+    task_pipeline: String,
     /// Whether a missing table is an error instead of being created.
     must_exist: bool,
     /// Whether a transaction is open.
@@ -164,8 +166,9 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         srid,
         postgis: false,
         atomic: spec.atomic,
-        forget: !spec.resume && !spec.by_tasks,
+        forget: !spec.resume,
         by_tasks: spec.by_tasks,
+        task_pipeline: spec.task_pipeline().to_owned(),
         must_exist: spec.must_exist,
         open: false,
         statements: versions::Statements::default(),
@@ -247,15 +250,10 @@ impl PostgisTable {
         if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
             self.open = false;
             let mut client = self.config.connect().map_err(|e| could_not_connect(&self.config, &e))?;
-            let one = if self.by_tasks { "_shared" } else { "" };
-            self.lock(&mut client, &self.lock_name(), one)?;
+            self.lock(&mut client, &self.pipeline)?;
             self.client = Some(client);
         }
         self.client.as_mut().ok_or_else(|| SinkError::Fatal("no connection".into()))
-    }
-
-    fn lock_name(&self) -> String {
-        format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table)
     }
 
     /// Creates or checks the tables while no other worker does.
@@ -263,19 +261,19 @@ impl PostgisTable {
         let config = self.config.clone();
         let mut gate = config.connect().map_err(|e| could_not_connect(&config, &e))?;
         // It ends with its connection.
-        self.lock(&mut gate, &format!("{}:prepare", self.lock_name()), "")?;
+        self.lock(&mut gate, "")?;
         self.prepare()
     }
 
     /// Takes the lock of this pipeline and table until the connection ends. A killed process may
     /// leave a session that is still committing; once we have the lock it has ended, and the
-    /// checkpoint is final. The workers of a queue share it, because a task has a token.
-    fn lock(&self, client: &mut BoundedClient, name: &str, shared: &str) -> Result<(), SinkError> {
+    /// checkpoint is final.
+    fn lock(&self, client: &mut BoundedClient, pipeline: &str) -> Result<(), SinkError> {
+        let name = format!("tidegate:{pipeline}:{}.{}", self.form.schema, self.form.table);
         let hash: [u8; 32] = Sha256::digest(name).into();
         let key = hash.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
-        let sql = format!("SELECT pg_try_advisory_lock{shared}($1)");
         for _ in 0..LOCK_TRIES {
-            let row = client.query_one(&sql, &[&key]).map_err(|e| judge(&e))?;
+            let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&key]).map_err(|e| judge(&e))?;
             if row.get::<_, bool>(0) {
                 return Ok(());
             }
@@ -581,9 +579,6 @@ fn extended(wkb: &[u8], srid: u32) -> Vec<u8> {
 
 impl Sink for PostgisTable {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
-        if self.by_tasks {
-            return Ok(None);
-        }
         let fatal = SinkError::Fatal;
         let (checkpoint, seen) =
             (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
@@ -642,12 +637,8 @@ impl Sink for PostgisTable {
         let (table, keys) =
             (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
         let (pipeline, forget, atomic) = (self.pipeline.clone(), self.forget, self.atomic);
-        let by_tasks = self.by_tasks;
         let client = self.connect()?;
         let done = (|| -> Result<(), postgres::Error> {
-            if by_tasks {
-                return client.batch_execute("COMMIT");
-            }
             if forget {
                 client.execute(&format!("DELETE FROM {keys} WHERE pipeline = $1"), &[&pipeline])?;
             }
@@ -705,7 +696,7 @@ impl Sink for PostgisTable {
 
     fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
         self.begin()?;
-        let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.pipeline.clone());
+        let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.task_pipeline.clone());
         tasks::postgres::finish(self.connect()?, &own, &pipeline, ends)
     }
 
@@ -729,6 +720,12 @@ impl Sink for PostgisTable {
         if self.atomic && self.open {
             self.open = false;
             return self.connect()?.batch_execute("COMMIT").map_err(|e| judge(&e));
+        }
+        if self.by_tasks {
+            // The name of a worker is not used again.
+            let (table, pipeline) = (self.own("tidegate_checkpoint")?, self.pipeline.clone());
+            let sql = format!("DELETE FROM {table} WHERE pipeline = $1");
+            self.connect()?.execute(&sql, &[&pipeline]).map_err(|e| judge(&e))?;
         }
         Ok(())
     }

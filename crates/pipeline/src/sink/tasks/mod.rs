@@ -22,26 +22,30 @@ pub(super) mod sqlite;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 
 use super::SinkError;
 
-/// The longest key of a task in bytes.
-pub const TASK_KEY_BYTES_MAX: usize = 1024;
+/// The longest key in bytes that is stored as it is.
+const KEY_BYTES_MAX: usize = 1024;
 
-/// Checks whether a text can be the key of a task.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn check_task_key(key: &str) -> Result<(), String> {
-    if key.is_empty() || key.len() > TASK_KEY_BYTES_MAX || key.contains('\0') {
-        let start: String = key.chars().take(40).collect();
-        return Err(format!(
-            "invalid key of a task, {start:?} with {} bytes; expected 1 to {TASK_KEY_BYTES_MAX} bytes without a zero byte",
-            key.len()
-        ));
+/// The key in the table. A key comes from outside; one that a database cannot hold, or that is empty,
+/// is replaced by its hash.
+fn stored_key(key: &str) -> Cow<'_, str> {
+    if !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains('\0') {
+        return Cow::Borrowed(key);
     }
-    Ok(())
+    let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+    Cow::Owned(format!("sha256:{}", hex(&hash)))
+}
+
+/// The keys of a call, as they are in the table.
+fn stored(keys: &[String]) -> Vec<String> {
+    keys.iter().map(|key| stored_key(key).into_owned()).collect()
 }
 
 /// The state of a task in the sink.
@@ -138,12 +142,9 @@ pub struct TaskEnd {
 }
 
 /// The different keys, in the order in which all workers lock their rows.
-fn distinct(keys: &[String]) -> Result<Vec<&str>, SinkError> {
+fn distinct(keys: &[String]) -> Vec<&str> {
     let keys: BTreeSet<&str> = keys.iter().map(String::as_str).collect();
-    for key in &keys {
-        check_task_key(key)?;
-    }
-    Ok(keys.into_iter().collect())
+    keys.into_iter().collect()
 }
 
 /// The different ends, in the same order.

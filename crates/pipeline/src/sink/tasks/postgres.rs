@@ -4,6 +4,7 @@
 //! its rows in the order of the keys, so that two of them never wait for each other in a circle. Times
 //! are those of the server, one clock for all workers.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use postgres::{Error, Row};
@@ -11,6 +12,7 @@ use tidegate_ledger::bounded::{BoundedClient, BoundedConfig};
 
 use super::{
     Claim, SinkError, TaskEnd, TaskRow, TaskState, TaskTable, distinct, distinct_ends, in_order, read_state,
+    stored, stored_key,
 };
 use crate::manifest::SinkTable;
 use crate::sink::postgis::{config, could_not_connect, judge, quote};
@@ -76,7 +78,8 @@ pub(crate) fn finish(
     ends: &[TaskEnd],
 ) -> Result<Vec<String>, SinkError> {
     let ends = distinct_ends(ends)?;
-    let keys: Vec<&str> = ends.iter().map(|end| end.key.as_str()).collect();
+    let keys: Vec<Cow<'_, str>> = ends.iter().map(|end| stored_key(&end.key)).collect();
+    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
     let tokens: Vec<i64> = ends.iter().map(|end| end.token).collect();
     let states: Vec<&str> = ends.iter().map(|end| end.state.word()).collect();
     // PostgreSQL holds no zero byte.
@@ -94,7 +97,7 @@ pub(crate) fn finish(
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     };
     let finished = finish().map_err(|e| judge(&e))?;
-    let is_lost = |end: &&&TaskEnd| !finished.contains(&(end.key.clone(), end.token));
+    let is_lost = |end: &&&TaskEnd| !finished.contains(&(stored_key(&end.key).into_owned(), end.token));
     Ok(ends.iter().filter(is_lost).map(|end| end.key.clone()).collect())
 }
 
@@ -181,7 +184,8 @@ impl PostgresTasks {
         fresh: TaskState,
         change: Option<&str>,
     ) -> Result<Vec<Option<TaskState>>, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         let before = self.transact(|client, pipeline, table| -> Result<_, Error> {
             let sql = format!(
                 "INSERT INTO {table} AS t SELECT $1, k, $3, 0, 0, '', NULL, {NOW} FROM unnest($2::text[]) AS k
@@ -214,7 +218,8 @@ impl TaskTable for PostgresTasks {
     }
 
     fn claim(&mut self, keys: &[String], worker: &str) -> Result<Vec<Claim>, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         let (granted, ended) = self.transact(|client, pipeline, table| -> Result<_, Error> {
             // A row that does not fulfil the condition is locked all the same.
             let sql = format!(
@@ -244,9 +249,9 @@ impl TaskTable for PostgresTasks {
     }
 
     fn release(&mut self, claims: &[(String, i64)]) -> Result<(), SinkError> {
-        let mut claims: Vec<(&str, i64)> = claims.iter().map(|(key, token)| (key.as_str(), *token)).collect();
-        claims.sort_unstable();
-        let (keys, tokens): (Vec<&str>, Vec<i64>) = claims.into_iter().unzip();
+        let (keys, tokens): (Vec<Cow<'_, str>>, Vec<i64>) =
+            claims.iter().map(|(key, token)| (stored_key(key), *token)).unzip();
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         self.transact(|client, pipeline, table| -> Result<_, Error> {
             lock(client, table, pipeline, &keys)?;
             let sql = format!(
@@ -267,7 +272,8 @@ impl TaskTable for PostgresTasks {
     }
 
     fn reopen(&mut self, keys: &[String]) -> Result<u64, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         self.transact(|client, pipeline, table| -> Result<_, Error> {
             lock(client, table, pipeline, &unique)?;
             let sql = format!(
@@ -281,10 +287,13 @@ impl TaskTable for PostgresTasks {
     fn rows(&mut self, keys: &[String]) -> Result<Vec<Option<TaskRow>>, SinkError> {
         let sql = format!("SELECT {COLUMNS} FROM {} WHERE pipeline = $1 AND key = ANY($2)", self.table);
         let pipeline = self.pipeline.clone();
-        let rows = self.query(&sql, &[&pipeline, &distinct(keys)?])?;
+        let rows = self.query(&sql, &[&pipeline, &distinct(&stored(keys))])?;
         let rows: Vec<TaskRow> = rows.iter().map(read).collect::<Result<_, _>>()?;
         let rows: BTreeMap<&str, &TaskRow> = rows.iter().map(|row| (row.key.as_str(), row)).collect();
-        Ok(keys.iter().map(|key| rows.get(key.as_str()).copied().cloned()).collect())
+        let named = |key: &String| {
+            rows.get(&*stored_key(key)).map(|row| TaskRow { key: key.clone(), ..(*row).clone() })
+        };
+        Ok(keys.iter().map(named).collect())
     }
 
     fn counts(&mut self) -> Result<[u64; 5], SinkError> {

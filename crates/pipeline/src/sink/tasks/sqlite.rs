@@ -13,7 +13,7 @@ use tidegate_core::Code;
 
 use super::{
     Claim, SinkError, TaskEnd, TaskRow, TaskState, TaskTable, distinct, distinct_ends, gone, in_order,
-    read_state,
+    read_state, stored, stored_key,
 };
 use crate::letter::now_ms;
 
@@ -72,7 +72,7 @@ pub(crate) fn finish(db: &Connection, pipeline: &str, ends: &[TaskEnd]) -> Resul
     )?;
     let now = now_ms();
     for end in distinct_ends(ends)? {
-        let values = params![pipeline, end.key, end.token, end.state.word(), end.reason, now];
+        let values = params![pipeline, stored_key(&end.key), end.token, end.state.word(), end.reason, now];
         if update.execute(values)? == 0 {
             lost.push(end.key.clone());
         }
@@ -123,7 +123,8 @@ impl SqliteTasks {
         fresh: TaskState,
         change: &str,
     ) -> Result<Vec<Option<TaskState>>, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         let before = self.transact(|db, pipeline| {
             let mut before = BTreeMap::new();
             let now = now_ms();
@@ -147,7 +148,8 @@ impl TaskTable for SqliteTasks {
     }
 
     fn claim(&mut self, keys: &[String], worker: &str) -> Result<Vec<Claim>, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         let claims = self.transact(|db, pipeline| {
             let mut claims = BTreeMap::new();
             let now = now_ms();
@@ -184,7 +186,7 @@ impl TaskTable for SqliteTasks {
                  WHERE pipeline = ?1 AND key = ?2 AND token = ?3 AND state = 'running'",
             )?;
             for (key, token) in claims {
-                update.execute(params![pipeline, key, token, now])?;
+                update.execute(params![pipeline, stored_key(key), token, now])?;
             }
             Ok(())
         })
@@ -201,7 +203,8 @@ impl TaskTable for SqliteTasks {
     }
 
     fn reopen(&mut self, keys: &[String]) -> Result<u64, SinkError> {
-        let unique = distinct(keys)?;
+        let keys = &stored(keys);
+        let unique = distinct(keys);
         self.transact(|db, pipeline| {
             let now = now_ms();
             let mut update = db.prepare_cached(
@@ -220,8 +223,9 @@ impl TaskTable for SqliteTasks {
         let sql = format!("SELECT {COLUMNS} FROM tidegate_task WHERE pipeline = ?1 AND key = ?2");
         let mut select = self.db.prepare_cached(&sql)?;
         let mut find = |key: &String| {
-            let mut rows = select.query([&self.pipeline, key])?;
-            rows.next()?.map(row).transpose()
+            let mut rows = select.query([self.pipeline.as_str(), &*stored_key(key)])?;
+            let found = rows.next()?.map(row).transpose()?;
+            Ok(found.map(|row| TaskRow { key: key.clone(), ..row }))
         };
         keys.iter().map(&mut find).collect::<Result<_, SinkError>>().map_err(|e| e.at(&self.place))
     }
