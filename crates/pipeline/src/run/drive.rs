@@ -346,6 +346,7 @@ impl Setup<'_> {
         if let Some(link) = &self.options.tasks {
             // Each worker has a checkpoint of its own; the tasks belong to the pipeline.
             spec.pipeline = format!("{}{WORKER_MARK}{}", spec.pipeline, link.worker());
+            spec.by_tasks = true;
         }
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
             && let Some(standing) = self.patiently(|| spec.completed()).map_err(RunError::of_sink)?

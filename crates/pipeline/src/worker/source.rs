@@ -149,7 +149,8 @@ impl QueueSource {
         let (mut ended, mut claimed) = (Vec::new(), Vec::new());
         for ((delivery, content), claim) in received.into_iter().zip(claims) {
             match claim {
-                Claim::Ended(_) => ended.push(delivery),
+                // The first message of a task that came twice is the one that counts.
+                Claim::Ended(_) | Claim::Repeated => ended.push(delivery),
                 Claim::Granted { token, attempts } => {
                     let crashes = attempts.saturating_sub(1);
                     let content = if crashes >= self.crashes_max {
