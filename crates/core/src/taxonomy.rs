@@ -151,6 +151,10 @@ codes! {
     DEADLINE_EXCEEDED "The deadline of this record has passed."
     BUDGET_EXHAUSTED "The retry budget of the lane is exhausted."
     CANCELLED "The run was interrupted."
+    TASK_INVALID "A message of the queue is not a geotask."
+    TASK_KIND_UNKNOWN "No pipeline of the worker takes tasks of this kind."
+    TASK_EXPIRED "The time of the task was over before a worker had it."
+    TASK_BLOCKED "A task that must be done before is dead or cancelled."
     PROCESS_CRASHED "The process died repeatedly while it processed this record."
     UNKNOWN "A failure without further information."
 }

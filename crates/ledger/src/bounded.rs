@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::SinkExt;
+use futures_util::future::BoxFuture;
 use postgres::types::ToSql;
 use postgres::{Error, Row, Statement, ToStatement};
 use tokio::runtime::{Builder, Runtime};
@@ -67,24 +68,34 @@ impl BoundedConfig {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
             return Err(Error::__private_api_timeout());
         };
-        let connect = |config: Config| {
+        let (client, connection) = runtime.block_on(self.connect_async())?;
+        let connection = runtime.spawn(connection);
+        let open = Some(OpenConnection { runtime, client, connection });
+        let tls = PostgresTls::new(&self.tls, self.config.get_ssl_mode());
+        Ok(BoundedClient { open, reply_timeout: self.reply_timeout, tls })
+    }
+
+    /// Connects, for a caller with a runtime of its own. The future drives the connection: spawn it. The
+    /// calls of this client have no bound; the caller sets one.
+    ///
+    /// # Errors
+    /// The error of the connection, or that it took too long.
+    pub async fn connect_async(&self) -> Result<(Client, BoxFuture<'static, ()>), Error> {
+        let connect = async |config: Config| {
             let tls = PostgresTls::new(&self.tls, config.get_ssl_mode());
-            let connect = async { tokio::time::timeout(self.reply_timeout, config.connect(tls)).await };
-            runtime.block_on(connect).unwrap_or_else(|_| Err(Error::__private_api_timeout()))
+            let connected = tokio::time::timeout(self.reply_timeout, config.connect(tls)).await;
+            connected.unwrap_or_else(|_| Err(Error::__private_api_timeout()))
         };
-        let mut connected = connect(self.config.clone());
+        let mut connected = connect(self.config.clone()).await;
         if self.config.get_ssl_mode() == SslMode::Prefer
             && connected.as_ref().err().is_some_and(tls::may_work_without)
         {
             let mut plain = self.config.clone();
             plain.ssl_mode(SslMode::Disable);
-            connected = connect(plain).or(connected);
+            connected = connect(plain).await.or(connected);
         }
         let (client, connection) = connected?;
-        let connection = runtime.spawn(async move { drop(connection.await) });
-        let open = Some(OpenConnection { runtime, client, connection });
-        let tls = PostgresTls::new(&self.tls, self.config.get_ssl_mode());
-        Ok(BoundedClient { open, reply_timeout: self.reply_timeout, tls })
+        Ok((client, Box::pin(async move { drop(connection.await) })))
     }
 }
 

@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         full: false,
         from_options: false,
         program: None,
+        tasks: None,
     };
     let report = run::run(&manifest, &options, &RunWatch::default()).map_err(|e| e.to_string())?;
     println!("{:?}: {} read, {} written", report.end, report.counts.read, report.counts.written());

@@ -37,6 +37,7 @@ pub mod store;
 pub mod telemetry;
 pub mod tiles;
 pub mod traffic;
+pub mod worker;
 
 // Modules of other crates, under their own names.
 #[cfg(feature = "object-store")]

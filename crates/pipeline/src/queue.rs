@@ -1,7 +1,6 @@
 //! The queue of a pipeline, and the table of its tasks, as the manifest names them.
 //!
-//! `submit`, `queue` and `worker` all start here, so that they mean the same queue, the same group
-//! and the same table. Neither the source nor the steps are set up: whoever submits a task needs no
+//! `submit` and `queue` start here, and mean the same queue, group and table as a worker. Neither the source nor the steps are set up: whoever submits a task needs no
 //! service and no key.
 
 use std::path::Path;
@@ -12,10 +11,10 @@ use tidegate_queue::QueueAddress;
 
 use crate::error::SetupError;
 use crate::manifest::{Manifest, SinkSpec, TaskSource};
-use crate::secret::SecretRef;
 use crate::sink::{SinkError, SinkFolders, SinkTarget, Spec, TaskTable};
 use crate::step::Flow;
 use crate::traffic::Traffic;
+use crate::worker::address_of;
 
 /// What a manifest says about its queue.
 #[derive(Clone, Debug)]
@@ -28,6 +27,8 @@ pub struct TaskQueue {
     pub group: String,
     /// The kinds of tasks that the pipeline works on.
     pub kinds: Vec<String>,
+    /// The coordinate reference system of the records.
+    pub crs: Crs,
     /// What the tasks are.
     pub tasks: TaskSource,
 }
@@ -50,17 +51,13 @@ impl TaskQueue {
             );
             return Err(what.into());
         };
-        let text = match url.parse::<SecretRef>() {
-            Ok(from) => from.fetch().map_err(|e| format!("source.queue: {e}"))?.reveal().to_owned(),
-            Err(_) => url.to_owned(),
-        };
-        let address = match QueueAddress::parse(&text).map_err(|e| format!("source.queue: {e}"))? {
-            QueueAddress::Sqlite(path, name) => QueueAddress::Sqlite(folder.join(path), name),
-            server @ QueueAddress::Server(_) => server,
-        };
+        let address = address_of(url, folder).map_err(|e| format!("source.queue: {e}"))?;
+        let crs = source.and_then(|source| source.crs.as_deref());
+        let crs = crs.map_or_else(|| Ok(Crs::wgs84()), str::parse);
+        let crs = crs.map_err(|problem| format!("source.crs: {}", problem.message))?;
         let kinds = if tasks.kinds.is_empty() { vec![pipeline.id.clone()] } else { tasks.kinds.clone() };
         let group = source.and_then(|source| source.group.clone()).unwrap_or_else(|| pipeline.id.clone());
-        Ok(TaskQueue { pipeline: pipeline.id.clone(), address, group, kinds, tasks: tasks.clone() })
+        Ok(TaskQueue { pipeline: pipeline.id.clone(), address, group, kinds, crs, tasks: tasks.clone() })
     }
 }
 

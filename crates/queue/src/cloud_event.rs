@@ -28,7 +28,7 @@ use crate::geotask::{Geotask, NotATask, not_json};
 const PREFIXES: [&str; 4] = ["ce-", "ce_", "cloudevents:", "cloudevents_"];
 
 fn wrong(message: impl Into<String>) -> NotATask {
-    NotATask::new(Code::SCHEMA_MISMATCH, message)
+    NotATask::new(Code::TASK_INVALID, message)
 }
 
 /// The task of an event in structured mode; `None` if the body is not an event.

@@ -95,8 +95,7 @@ impl PartialEq for Geotask {
 /// Why a message is not a geotask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotATask {
-    /// The code of the taxonomy: `UNEXPECTED_BODY`, `SCHEMA_MISMATCH`, `OUT_OF_BOUNDS` or
-    /// `PAYLOAD_TOO_LARGE`.
+    /// The code of the taxonomy, such as `TASK_INVALID` or `PAYLOAD_TOO_LARGE`.
     pub code: Code,
     /// What is wrong, and where.
     pub message: String,
@@ -118,12 +117,8 @@ impl std::error::Error for NotATask {}
 
 /// The error of the parser, with line and column.
 pub(crate) fn not_json(error: &serde_json::Error) -> NotATask {
-    let code = match error.classify() {
-        serde_json::error::Category::Data => Code::SCHEMA_MISMATCH,
-        _ => Code::UNEXPECTED_BODY,
-    };
-    let lead = if code == Code::UNEXPECTED_BODY { "the message is not JSON: " } else { "" };
-    NotATask::new(code, format!("{lead}{error}"))
+    let lead = if error.is_data() { "" } else { "the message is not JSON: " };
+    NotATask::new(Code::TASK_INVALID, format!("{lead}{error}"))
 }
 
 impl Geotask {
@@ -146,6 +141,14 @@ impl Geotask {
         }
     }
 
+    /// Reads a message of any size.
+    ///
+    /// # Errors
+    /// When it is not a task.
+    pub fn of_message(message: &Message) -> Result<Geotask, NotATask> {
+        Geotask::read(message, u64::MAX)
+    }
+
     /// Reads the body of a message; a CloudEvents envelope is understood.
     ///
     /// # Errors
@@ -156,11 +159,11 @@ impl Geotask {
             Some(b'{') => {}
             Some(_) => {
                 return Err(NotATask::new(
-                    Code::UNEXPECTED_BODY,
+                    Code::TASK_INVALID,
                     "the message is not a JSON object; it must start with `{`",
                 ));
             }
-            None => return Err(NotATask::new(Code::UNEXPECTED_BODY, "the message is empty")),
+            None => return Err(NotATask::new(Code::TASK_INVALID, "the message is empty")),
         }
         match serde_json::from_slice::<Geotask>(body) {
             Ok(task) => task.check().map(|()| task),
@@ -261,7 +264,7 @@ impl Geotask {
 }
 
 fn mismatch(message: impl Into<String>) -> NotATask {
-    NotATask::new(Code::SCHEMA_MISMATCH, message)
+    NotATask::new(Code::TASK_INVALID, message)
 }
 
 /// Checks a text that names something.
@@ -296,11 +299,11 @@ fn bbox(bbox: [f64; 4]) -> Result<(), NotATask> {
     let is_in = |value: f64, most: f64| value.is_finite() && value.abs() <= most;
     if !(is_in(west, 180.0) && is_in(east, 180.0) && is_in(south, 90.0) && is_in(north, 90.0)) {
         let what = format!("`bbox` is {bbox:?}; expected west, south, east, north in degrees");
-        return Err(NotATask::new(Code::OUT_OF_BOUNDS, what));
+        return Err(NotATask::new(Code::TASK_INVALID, what));
     }
     if south > north {
         let what = format!("`bbox` is {bbox:?}; its south is north of its north");
-        return Err(NotATask::new(Code::OUT_OF_BOUNDS, what));
+        return Err(NotATask::new(Code::TASK_INVALID, what));
     }
     Ok(())
 }

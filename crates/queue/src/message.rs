@@ -48,6 +48,19 @@ pub struct Delivery {
     pub published: Option<i64>,
 }
 
+impl Delivery {
+    /// The message for a dead queue, with the reason in its headers.
+    #[must_use]
+    pub fn dead_message(&self, code: &str, reason: &str) -> Message {
+        let mut message = self.message.clone();
+        message.not_before = None;
+        message.headers.insert("reason-code".into(), code.into());
+        message.headers.insert("reason".into(), reason.chars().take(1000).collect());
+        message.headers.insert("deliveries".into(), self.deliveries.to_string());
+        message
+    }
+}
+
 /// The current time in milliseconds since 1970.
 #[must_use]
 pub fn now_ms() -> i64 {

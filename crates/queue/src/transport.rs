@@ -105,11 +105,7 @@ pub trait Transport: Send + Sync {
         (code, reason): (&str, &str),
         dead: &dyn Transport,
     ) -> Result<(), QueueError> {
-        let mut message = delivery.message.clone();
-        message.not_before = None;
-        message.headers.insert("reason-code".into(), code.into());
-        message.headers.insert("reason".into(), reason.chars().take(1000).collect());
-        message.headers.insert("deliveries".into(), delivery.deliveries.to_string());
+        let message = delivery.dead_message(code, reason);
         dead.publish(std::slice::from_ref(&message)).await?;
         self.acknowledge(std::slice::from_ref(&delivery.receipt)).await
     }

@@ -30,6 +30,7 @@ mod simulate;
 mod store;
 mod submit;
 mod validate;
+mod worker;
 
 use std::io;
 
@@ -46,6 +47,7 @@ pub(crate) enum Verb {
     Plan(plan::Args),
     Run(run::Args),
     Serve(Box<serve::Args>),
+    Worker(worker::Args),
     Submit(Box<submit::Args>),
     Queue(queue::Args),
     Schema(schema::Args),
@@ -79,6 +81,7 @@ impl Verb {
             Verb::Plan(args) => plan::run(args),
             Verb::Run(args) => run::run(args),
             Verb::Serve(args) => serve::run(args),
+            Verb::Worker(args) => worker::run(args),
             Verb::Validate(args) => validate::run(args),
             Verb::Submit(args) => submit::run(args),
             Verb::Queue(args) => queue::run(args),

@@ -90,6 +90,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             full: args.full,
             from_options: false,
             program: None,
+            tasks: None,
         },
         observe: &args.observe,
         quiet: args.quiet,

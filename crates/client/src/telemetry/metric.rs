@@ -121,6 +121,12 @@ metrics! {
     LAST_RUN_READ = Gauge "tidegate_last_run_records_read" [] "{record}" "Records read by the last run.";
     LAST_RUN_RECORDS = Gauge "tidegate_last_run_records" ["outcome"] "{record}" "Records of the last run, by outcome.";
 
+    QUEUE_MESSAGES = Gauge "tidegate_queue_messages" ["state"] "{message}" "Messages in the queue, as the broker says: ready, leased, waiting.";
+    QUEUE_OLDEST = Gauge "tidegate_queue_oldest_seconds" [] "s" "Age of the oldest message that can be delivered.";
+    TASKS = Counter "tidegate_tasks_total" ["outcome"] "{task}" "Tasks of this worker: done, dead, repeated (done before), taken_over by another worker, requeued.";
+    TASKS_RECEIVED = Counter "tidegate_tasks_received_total" [] "{task}" "Tasks that this worker has received.";
+    TASKS_REDELIVERED = Counter "tidegate_tasks_redelivered_total" [] "{task}" "Of those, tasks that were delivered before.";
+
     ALERT = Gauge "tidegate_alert_firing" ["alert"] "1" "1 while the alert fires.";
     SPANS_DROPPED = Counter "tidegate_spans_dropped_total" [] "{span}" "Spans of ordinary calls that were dropped because there were too many.";
     BUILD = Gauge "tidegate_build_info" ["version"] "1" "1 for the running version.";

@@ -207,7 +207,7 @@ pub fn try_records() -> Result<(), String> {
         std::process::exit(1);
     });
     let traffic = Traffic::new(&spec.manifest, None, None).going_on(true);
-    let context = RunContext { stop: Arc::default(), traffic };
+    let context = RunContext { stop: Arc::default(), traffic, tasks: None };
     let folders = Folders {
         manifest: &spec.folder,
         state: Some(spec.state.clone()),

@@ -28,6 +28,7 @@ use crate::sink::{SinkFolders, Spec};
 use crate::step::content_key::{self, CONTENT_KEY};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 use crate::traffic::Traffic;
+use crate::worker::{QueueSource, TaskLink, layer_of};
 
 /// A step with its name in the manifest.
 pub struct Named {
@@ -138,6 +139,10 @@ fn open_source(
 
 /// A description of the source, for people.
 fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> String {
+    if let Some(queue) = &form.queue {
+        return tidegate_queue::QueueAddress::parse(queue)
+            .map_or_else(|_| "queue".to_owned(), |a| a.to_string());
+    }
     match (&form.file, &form.postgis, &form.service) {
         (Some(file), _, _) if file.contains("://") => file.clone(),
         (Some(file), _, _) => step::path(folder, file).display().to_string(),
@@ -157,7 +162,8 @@ fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> 
 /// The reason why it cannot be read.
 pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
     let Some(from) = &manifest.pipeline.source else { return Err(String::from("no source").into()) };
-    let context = RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None) };
+    let context =
+        RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None), tasks: None };
     open(manifest, from, SourceFiles { folder, fetched: None }, &context, &Start::New)
 }
 
@@ -173,7 +179,7 @@ pub fn build(
 ) -> Result<PipelineParts, StepError> {
     let traffic = Traffic::new(manifest, None, None);
     let folders = Folders { manifest: folder, answers: cache.clone(), state: cache, run: 0 };
-    build_from(manifest, folders, RunContext { stop, traffic }, &Start::New)
+    build_from(manifest, folders, RunContext { stop, traffic, tasks: None }, &Start::New)
 }
 
 /// The label of a step, as the stage in rejects and letters.
@@ -200,6 +206,8 @@ pub(super) struct RunContext {
     pub(super) stop: Arc<AtomicBool>,
     /// The runtime and the lanes.
     pub(super) traffic: Traffic,
+    /// The desk of a worker, if the source is a queue.
+    pub(super) tasks: Option<TaskLink>,
 }
 
 /// The files of a source.
@@ -256,13 +264,17 @@ pub(super) fn build_from(
         _ => None,
     };
     let files = SourceFiles { folder, fetched: fetched.as_ref() };
+    let objects = cache.as_deref().unwrap_or(folder).join("objects");
     let source = match begin {
         Start::Replay(described) => Box::new(ReplaySource::new(described)?),
+        Start::New | Start::Resumed(_) | Start::Changes(_) if from.queue.is_some() => {
+            queue(manifest, from, (folder, &objects), &context).map_err(of_source)?
+        }
         Start::New | Start::Resumed(_) | Start::Changes(_) => {
             open(manifest, from, files, &context, begin).map_err(of_source)?
         }
     };
-    let RunContext { stop, traffic } = context;
+    let RunContext { stop, traffic, .. } = context;
     let services = Services::new(manifest, answers, stop, traffic.clone(), run);
     let mut flow = start(from, source.as_ref())?;
     let source = plausible::watched(source, pipeline, flow.crs.as_ref())?;
@@ -328,7 +340,7 @@ fn open(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
     SourceFiles { folder, fetched }: SourceFiles<'_>,
-    RunContext { stop, traffic }: &RunContext,
+    RunContext { stop, traffic, .. }: &RunContext,
     begin: &Start<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
@@ -342,6 +354,27 @@ fn open(
     };
     let make = job(manifest, from, name, traffic);
     Ok(Box::new(Paged::new(make, (described, reads_changes(from)), stop.clone(), traffic)?))
+}
+
+/// A queue as the source. Without a desk it only describes what its tasks are.
+fn queue(
+    manifest: &Manifest,
+    from: &manifest::SourceSpec,
+    (folder, objects): (&Path, &Path),
+    context: &RunContext,
+) -> Result<Box<dyn Source>, StepError> {
+    let Some(tasks) = &from.tasks else {
+        return Err(StepError::Broken("`source.queue` requires `source.tasks`".into()));
+    };
+    let layer = layer_of(from, tasks, &manifest.pipeline.id)?;
+    let (all, form) = (manifest.clone(), from.clone());
+    let (own, objects) = (context.clone(), objects.to_owned());
+    let bring = Box::new(move |address: &str| {
+        fetch(&all, &form, address, &objects, false, &own).map(|fetched| fetched.path)
+    });
+    let policy = Policy::from(manifest).call;
+    let around = (folder.to_owned(), policy, context.stop.clone());
+    Ok(Box::new(QueueSource::new(tasks, layer, context.tasks.clone(), around, bring)))
 }
 
 /// Whether only changes are read.
@@ -388,7 +421,8 @@ fn first_pass(
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
     let afar = from.file.is_none() && from.service.is_some() && fetched.is_none();
-    if afar || steps.iter().any(|form| form.geocode.is_some() || form.http.is_some()) {
+    if afar || from.queue.is_some() || steps.iter().any(|form| form.geocode.is_some() || form.http.is_some())
+    {
         return None;
     }
     Some((|| {

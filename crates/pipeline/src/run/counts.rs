@@ -36,6 +36,8 @@ pub struct RecordCounts {
     pub failed: u64,
     /// Of the written records, those whose geometry was repaired.
     pub repaired: u64,
+    /// Records of tasks that another worker had taken over, or that were cancelled, before the commit.
+    pub taken_over: u64,
 }
 
 impl RecordCounts {
@@ -60,7 +62,8 @@ impl RecordCounts {
     /// Whether every record has exactly one outcome.
     #[must_use]
     pub fn balanced(&self) -> bool {
-        self.read + self.added == self.written() + self.dead() + self.filtered + self.deduped
+        self.read + self.added
+            == self.written() + self.dead() + self.filtered + self.deduped + self.taken_over
     }
 
     /// Adds the outcomes of a batch.
@@ -72,6 +75,7 @@ impl RecordCounts {
         self.no_match += delta.no_match;
         self.failed += delta.failed;
         self.repaired += delta.repaired;
+        self.taken_over += delta.taken_over;
         for (code, count) in &delta.rejected {
             *self.rejected.entry(code.clone()).or_default() += count;
         }
@@ -104,6 +108,14 @@ impl RecordCounts {
         }
         self.rejected.retain(|_, count| *count > 0);
         self.unchanged += rejects.len() as u64;
+    }
+
+    /// Leaves out rejected records and rows of tasks that are no longer ours.
+    pub(super) fn left_out(&mut self, rejects: &[Reject], rows: u64) {
+        let unchanged = self.unchanged;
+        self.repaired_before(rejects);
+        self.unchanged = unchanged;
+        self.taken_over += rejects.len() as u64 + rows;
     }
 
     pub(super) fn put(&mut self, put: &RowCounts) {

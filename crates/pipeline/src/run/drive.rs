@@ -33,10 +33,13 @@ use crate::gate::Gates;
 use crate::gate::deletions::MAX_DELETED;
 use crate::lock::lock;
 use crate::manifest::{self, Manifest, Policy, SinceSpec, WriteMode, YamlScalar};
-use crate::sink::{self, ManagedColumns, RunTime, Saved, Sink, SinkError, SinkTarget, Spec, Standing};
+use crate::sink::{
+    self, ManagedColumns, RunTime, Saved, Sink, SinkError, SinkTarget, Spec, Standing, WORKER_MARK,
+};
 use crate::source::{ChangeMark, CountTolerance};
 use crate::telemetry::{Telemetry, Teller};
 use crate::traffic::Traffic;
+use crate::worker::{self, TaskLink};
 
 /// The options of a run.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub struct RunOptions {
     /// The program that tries records alone with [`TRY_VERB`](super::TRY_VERB), after the process died
     /// on some; without it, they are not looked for.
     pub program: Option<PathBuf>,
+    /// The desk of the worker that runs this pipeline, if its source is a queue.
+    pub tasks: Option<TaskLink>,
 }
 
 impl RunOptions {
@@ -75,6 +80,7 @@ impl RunOptions {
             full: false,
             from_options: true,
             program: None,
+            tasks: None,
         }
     }
 }
@@ -110,6 +116,24 @@ pub struct RunWatch {
     pub telemetry: Arc<Telemetry>,
 }
 
+impl RunWatch {
+    /// Shows what another watch shows.
+    pub(crate) fn follow(&self, other: &RunWatch) {
+        for (to, from) in [
+            (&self.read, &other.read),
+            (&self.written, &other.written),
+            (&self.dead, &other.dead),
+            (&self.done, &other.done),
+        ] {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        if let Some(began) = other.run.get() {
+            self.run.get_or_init(|| began.clone());
+        }
+        self.begun.store(other.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// Runs a pipeline.
 ///
 /// # Errors
@@ -117,7 +141,14 @@ pub struct RunWatch {
 pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Result<RunReport, RunError> {
     let clock = Instant::now();
     let id = &manifest.pipeline.id;
-    let state = StateDir::open(&options.state, id)?;
+    let is_queue = manifest.pipeline.source.as_ref().is_some_and(|source| source.queue.is_some());
+    if is_queue && options.tasks.is_none() {
+        return worker::run_once(manifest, options, watch);
+    }
+    let state = match &options.tasks {
+        None => StateDir::open(&options.state, id)?,
+        Some(link) => StateDir::of_worker(&options.state, id, link.worker())?,
+    };
     let last = state.last().map_err(|e| RunError::Broken(e.into()))?;
     if let Some(form) = &manifest.pipeline.dead_letters {
         let place = letters::place(form, &options.folder, &options.state)?;
@@ -241,7 +272,11 @@ impl Setup<'_> {
         };
         let manifest = self.scoped(scope.as_ref());
         identity.started.entry.scope = scope;
-        let context = RunContext { stop: self.watch.stop.clone(), traffic: self.traffic.clone() };
+        let context = RunContext {
+            stop: self.watch.stop.clone(),
+            traffic: self.traffic.clone(),
+            tasks: self.options.tasks.clone(),
+        };
         let folder = self.options.folder.as_path();
         let folders = Folders {
             manifest: folder,
@@ -308,6 +343,11 @@ impl Setup<'_> {
         (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
         spec.at = RunTime(entry.began_ms);
         spec.must_exist = committed > 0 && spec.keeps_checkpoints();
+        if let Some(link) = &self.options.tasks {
+            // Each worker has a checkpoint of its own; the tasks belong to the pipeline.
+            spec.pipeline = format!("{}{WORKER_MARK}{}", spec.pipeline, link.worker());
+            spec.by_tasks = true;
+        }
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
             && let Some(standing) = self.patiently(|| spec.completed()).map_err(RunError::of_sink)?
         {
@@ -321,6 +361,9 @@ impl Setup<'_> {
             other => RunError::of_sink(other),
         };
         let mut sink = self.patiently(|| spec.open()).map_err(gone)?;
+        if let Some(link) = &self.options.tasks {
+            link.set_table(self.patiently(|| spec.open_tasks()).map_err(RunError::of_sink)?);
+        }
         crash::point("opened", 0);
         let mut saved = sink.saved().map_err(RunError::of_sink)?;
         let mut standing = sink.standing().map_err(RunError::of_sink)?;
@@ -415,6 +458,7 @@ impl Setup<'_> {
             since: self.since().cloned().map(|since| since.field).zip(scope.clone()),
             warnings: Vec::new(),
             in_work: &in_work,
+            tasks: self.options.tasks.clone(),
         };
         let (ended, told, panicked) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
         let ended = landing.complete(ended, &flow.schema);
@@ -598,10 +642,12 @@ fn pump(
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
     let in_work = landing.in_work;
+    let is_endless = source.is_endless();
     let since = landing.since.as_ref().map(|(field, scope)| (field.clone(), scope.from()));
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(source, &pages, (watch, in_work), since));
-        let middle = scope.spawn(move || transform(incoming, &works, steps, (gates, traffic), committed));
+        let middle = scope
+            .spawn(move || transform(incoming, &works, steps, (gates, traffic), (committed, is_endless)));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {

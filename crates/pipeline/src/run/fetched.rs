@@ -90,7 +90,7 @@ pub(super) fn fetch(
     address: &str,
     dir: &Path,
     resume: bool,
-    RunContext { stop, traffic }: &RunContext,
+    RunContext { stop, traffic, .. }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     durable::make_dir(dir).map_err(disk)?;

@@ -27,6 +27,7 @@ use crate::sink::{RowCounts, Sink, SinkError, Standing};
 use crate::source::CountTolerance;
 use crate::step::{Aside, Reject};
 use crate::telemetry::{CommittedBatch, Teller};
+use crate::worker::TaskLink;
 
 /// The last stage: makes rejects durable, then rows and checkpoint together.
 pub(super) struct Landing<'a, 's> {
@@ -55,6 +56,8 @@ pub(super) struct Landing<'a, 's> {
     /// Warnings about what was not done.
     pub(super) warnings: Vec<String>,
     pub(super) in_work: &'a InWork,
+    /// The desk of a worker, if the source is a queue.
+    pub(super) tasks: Option<TaskLink>,
 }
 
 /// The settings of `mode: sync`.
@@ -70,7 +73,7 @@ pub(super) struct Sync {
 
 impl Landing<'_, '_> {
     /// Makes a batch durable, with the position after it.
-    pub(super) fn land(&mut self, work: BatchWork) -> Result<(), TransformEnd> {
+    pub(super) fn land(&mut self, mut work: BatchWork) -> Result<(), TransformEnd> {
         let mut rng = Rng::new(self.batches);
         let mut retry = CommitRetry::new(&self.policy.call, self.retry);
         let began = Instant::now();
@@ -86,9 +89,14 @@ impl Landing<'_, '_> {
             self.watch.telemetry.records.refused(work.batch.len() as u64);
             self.sink.rollback();
             self.rejects.rewind(self.checkpoint.rejects).map_err(TransformEnd::Broken)?;
+            if let CommitFailure::TakenOver(keys) = &failed {
+                self.leave_out(&mut work, keys);
+                continue;
+            }
             let (checkpoint, error) = match failed {
                 CommitFailure::Put(error) => (None, error),
                 CommitFailure::Commit(text, error) => (Some(text), error),
+                CommitFailure::TakenOver(_) => continue,
                 CommitFailure::Halted(halt) => return Err(TransformEnd::Halted(halt)),
                 CommitFailure::Missing(what) | CommitFailure::Rejects(BatchRefused::Failed(what)) => {
                     return Err(TransformEnd::Broken(what));
@@ -152,6 +160,9 @@ impl Landing<'_, '_> {
             took,
         };
         self.teller.landed(&checkpoint, &landed);
+        if let Some(link) = &self.tasks {
+            link.committed(&work.position, &self.rejected);
+        }
         self.in_work.landed(checkpoint.counts.read);
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
@@ -225,6 +236,7 @@ impl Landing<'_, '_> {
         }
         self.spare(&rejected, &mut next)?;
         self.repaired_before(&mut rejected, &mut next)?;
+        self.end_tasks(work, &rejected)?;
         let records = work.delta.read + work.delta.added;
         let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
         next.rejects = self.rejects.put(&unsuccessful).map_err(CommitFailure::Rejects)?;
@@ -288,6 +300,35 @@ impl Landing<'_, '_> {
         *rejected = new;
         next.counts.repaired_before(&known);
         Ok(())
+    }
+
+    /// Ends the tasks of the batch, in its transaction.
+    fn end_tasks(&mut self, work: &BatchWork, rejected: &[Reject]) -> Result<(), CommitFailure> {
+        let Some(link) = &self.tasks else { return Ok(()) };
+        let ends = link.ends(&work.position, rejected);
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let lost = self.sink.finish_tasks(&ends).map_err(CommitFailure::Put)?;
+        if lost.is_empty() { Ok(()) } else { Err(CommitFailure::TakenOver(lost)) }
+    }
+
+    /// Leaves tasks out of a batch that are no longer ours.
+    fn leave_out(&mut self, work: &mut BatchWork, keys: &[String]) {
+        let Some(link) = &self.tasks else { return };
+        warn!(target: "tidegate::queue", tasks = keys.len(), "not committed: another worker has taken over these tasks, or they were cancelled");
+        let records = link.lose(&work.position, keys);
+        let is_lost = |record: u64| records.iter().any(|range| range.contains(&record));
+        let keep: Vec<bool> = (0..work.batch.len()).map(|row| !is_lost(work.batch.record(row))).collect();
+        let batch = std::mem::replace(&mut work.batch, Batch::new(Arc::default()));
+        let rows = batch.len();
+        work.batch = batch.filter(&keep);
+        let (lost, rejected): (Vec<Reject>, Vec<Reject>) =
+            std::mem::take(&mut work.rejected).into_iter().partition(|reject| is_lost(reject.record));
+        work.rejected = rejected;
+        work.failed.retain(|reject| !is_lost(reject.record));
+        work.missed.retain(|record| !is_lost(*record));
+        work.delta.left_out(&lost, (rows - work.batch.len()) as u64);
     }
 
     /// Deletes what the source no longer has, in the transaction of the last batch.
@@ -371,6 +412,8 @@ enum CommitFailure {
     Put(SinkError),
     /// The check: the sink has lost rows.
     Missing(String),
+    /// Another worker has taken over these tasks, or somebody has cancelled them.
+    TakenOver(Vec<String>),
     /// More rows would be deleted than may be.
     Halted(Halt),
     /// Storing the rejects.

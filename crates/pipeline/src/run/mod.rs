@@ -82,6 +82,7 @@ pub use described::Described;
 pub use drive::{RunOptions, RunWatch, run};
 pub use last::{HaltedBy, LastRun, last_runs};
 pub use lifecycle::{Last, RunEntry, RunStatus, Unfinished};
+pub(crate) use patience::patiently;
 pub use plan::{PagePlan, Plan, RetryPlan, ServiceLoad, plan};
 pub use replay::ManifestReplay;
 pub use report::{Began, End, RunError, RunReport, operation};

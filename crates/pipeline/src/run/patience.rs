@@ -17,7 +17,7 @@ use crate::sink::SinkError;
 use crate::step::StepError;
 
 /// An error that may say that a database is down.
-pub(super) trait SaysDown {
+pub(crate) trait SaysDown {
     /// What it says then.
     fn says_down(&self) -> Option<String>;
 }
@@ -50,7 +50,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Opens something in a database, again and again while the database is down and the policy allows
 /// another attempt.
-pub(super) fn patiently<T, E: SaysDown>(
+pub(crate) fn patiently<T, E: SaysDown>(
     policy: &CallPolicy,
     stop: &AtomicBool,
     mut open: impl FnMut() -> Result<T, E>,

@@ -79,6 +79,10 @@ impl Source for Plausible {
         Ok(page)
     }
 
+    fn is_endless(&self) -> bool {
+        self.source.is_endless()
+    }
+
     fn extent(&self) -> Option<Bounds> {
         self.source.extent()
     }

@@ -131,6 +131,11 @@ pub trait Source: Send {
     /// When it cannot continue. The last position stays valid.
     fn next(&mut self) -> Result<Option<Page>, StepError>;
 
+    /// Whether it has no end of its own: its pages are committed as they come.
+    fn is_endless(&self) -> bool {
+        false
+    }
+
     /// The extent of the layer, in degrees on WGS 84, as the source declares it.
     fn extent(&self) -> Option<Bounds> {
         None

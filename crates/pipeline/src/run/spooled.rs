@@ -36,7 +36,7 @@ pub(super) fn spool(
     make: &Make,
     dir: &Path,
     resume: bool,
-    RunContext { stop, traffic }: &RunContext,
+    RunContext { stop, traffic, .. }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let job = make().map_err(StepError::Broken)?;
     let mut spool = Spool::open(dir, &job.id(), resume)?;

@@ -82,6 +82,8 @@ impl std::error::Error for StateError {}
 /// The directory of a pipeline's state.
 pub struct StateDir {
     dir: PathBuf,
+    /// The directory of the pipeline, if this is the one of a worker.
+    home: Option<PathBuf>,
     _lock: File,
 }
 
@@ -117,13 +119,39 @@ impl StateDir {
         durable::make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
         let lock = durable::private(&dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
-            Ok(()) => Ok(StateDir { dir, _lock: lock }),
+            Ok(()) => Ok(StateDir { dir, home: None, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
                 "another run of {pipeline} is active; it holds the lock {}",
                 dir.join("lock").display()
             ))),
             Err(fs::TryLockError::Error(e)) => Err(StateError::Failed(fail(&e))),
         }
+    }
+
+    /// Opens the state of a worker of a pipeline: many may run at once. The audit log is that of the
+    /// pipeline.
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
+    pub fn of_worker(state: &Path, pipeline: &str, worker: &str) -> Result<StateDir, StateError> {
+        let home = StateDir::dir_of(state, pipeline);
+        let fail = |e: std::io::Error| format!("cannot use the state directory {}: {e}", home.display());
+        durable::make_dir(&home).map_err(|e| StateError::Failed(fail(e)))?;
+        let own = StateDir::open(&home.join("workers"), worker)?;
+        Ok(StateDir { home: Some(home), ..own })
+    }
+
+    /// The directory of the audit log.
+    #[must_use]
+    pub fn audit_dir(&self) -> &Path {
+        self.home.as_deref().unwrap_or(&self.dir)
+    }
+
+    /// Deletes the state of a worker that has ended.
+    pub(crate) fn remove_worker(state: &Path, pipeline: &str, worker: &str) {
+        let dir = StateDir::dir_of(&StateDir::dir_of(state, pipeline).join("workers"), worker);
+        // What is left over does no harm.
+        let _unused = fs::remove_dir_all(dir);
     }
 
     /// The last run.

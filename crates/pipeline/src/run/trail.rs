@@ -68,9 +68,11 @@ impl Trail {
             }
             None => Signer::of_dir(root).map_err(|e| e.to_string())?,
         };
-        let copies = form.copy.as_ref().map_or_else(|| state.file(AUDIT_COPIES), |path| folder.join(path));
-        let log = state.dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)
+        let copies =
+            form.copy.as_ref().map_or_else(|| state.audit_dir().join(AUDIT_COPIES), |path| folder.join(path));
+        let log =
+            state.audit_dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut book = AuditLog::open(&state.audit_dir().join(AUDIT_FILE), &log, Some(signer), &copies)
             .map_err(|e| e.to_string())?;
         let path = |path: &Path| shell(&path.display().to_string()).into_owned();
         book.writer = book.writer.registered(root, &format!("{log}/{AUDIT_FILE}"));

@@ -113,12 +113,12 @@ pub(super) fn transform(
     works: &SyncSender<BatchWork>,
     mut steps: Vec<Named>,
     (gates, traffic): (&mut Gates, &Traffic),
-    committed: u64,
+    (committed, is_endless): (u64, bool),
 ) -> TransformEnd {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (from, last) = stages(scope, pages, &mut steps, &is_over);
-        let ended = judge_all(&from, works, (last, &is_over), (gates, traffic), committed);
+        let ended = judge_all(&from, works, (last, &is_over), (gates, traffic), (committed, is_endless));
         // The threads before it need not wait for a service or a receiver any more.
         is_over.store(true, Ordering::Relaxed);
         ended
@@ -126,13 +126,14 @@ pub(super) fn transform(
 }
 
 /// Takes batches through the last steps and the gates, in the order of the source. One is held back
-/// until it is known whether it is the last, because the gates on the whole run apply to that one.
+/// until it is known whether it is the last, because the gates on the whole run apply to that one. A
+/// source without an end has no last one: then none is held back.
 fn judge_all(
     from: &Upstream,
     works: &SyncSender<BatchWork>,
     (steps, is_over): (&mut [Named], &AtomicBool),
     (gates, traffic): (&mut Gates, &Traffic),
-    committed: u64,
+    (committed, is_endless): (u64, bool),
 ) -> TransformEnd {
     let mut held: Option<BatchWork> = None;
     let mut passed = committed;
@@ -160,7 +161,13 @@ fn judge_all(
         };
         work.attempts.splice(0..0, traffic.noted());
         passed += work.batch.len() as u64;
-        held = Some(work);
+        if is_endless {
+            if works.send(work).is_err() {
+                return gone();
+            }
+        } else {
+            held = Some(work);
+        }
     }
     if let Err(halt) = gates.end(passed) {
         return TransformEnd::Halted(halt);

@@ -7,7 +7,7 @@
 //!
 //! Our two tables are removed when the run is complete, so that no GIS shows them as layers. Only
 //! an append into an existing file keeps them, because without them a second resume would append
-//! again.
+//! again. The table of tasks of a queue stays too.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tidegate_core::hex::hex;
 use tidegate_geo::format::gpkg::{self, Landed, Store, Upsert, Writing};
 use tidegate_geo::{Batch, Error};
 
-use super::{AbsentRows, RowCounts, Saved, SavedWatermark, Sink, SinkError, Spec, Standing};
+use super::{AbsentRows, RowCounts, Saved, SavedWatermark, Sink, SinkError, Spec, Standing, TaskEnd, tasks};
 use crate::manifest::WriteMode;
 use crate::step::SeenKey;
 
@@ -34,6 +34,8 @@ struct GeoPackage {
     by_number: bool,
     /// Whether to remove what an earlier run left, with the first commit.
     forget: bool,
+    /// The pipeline whose tasks these are.
+    task_pipeline: String,
     open: bool,
     /// The identity of the target when the stage was started: changes by others are not overwritten
     /// at the end.
@@ -105,41 +107,74 @@ fn remove(path: &Path) -> Result<(), String> {
 pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Sink>, SinkError> {
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", target.display());
     let stage = stage_of(target, &spec.pipeline);
-    if !spec.resume {
+    if spec.by_tasks {
+        create(spec, target, layer)?;
+    } else if !spec.resume {
         remove(&stage)?;
     }
     if spec.must_exist && !stage.exists() && !target.exists() {
         return Err(SinkError::Fatal(format!("{} no longer exists", target.display())));
     }
-    let staged = stage.exists() || spec.mode == WriteMode::Replace || spec.atomic || !target.exists();
+    let staged = !spec.by_tasks
+        && (stage.exists() || spec.mode == WriteMode::Replace || spec.atomic || !target.exists());
     if staged && !stage.exists() {
         prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
     }
     let path = if staged { stage } else { target.to_owned() };
-    let writing = if spec.mode.is_keyed() {
-        Writing::Upsert(Upsert {
-            key: spec.key.clone(),
-            managed: spec.managed,
-            at: spec.at.to_string(),
-            keys_table: (spec.mode == WriteMode::Sync).then(|| keys_table(&spec.pipeline, layer)),
-        })
-    } else {
-        Writing::Append
-    };
-    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing)
+    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing(spec, layer))
         .map_err(|e| judge(e).at(target.display()))?;
     store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
     Ok(Box::new(GeoPackage {
         store: Some(store),
         pipeline: spec.pipeline.clone(),
-        keep_tables: !staged && spec.mode == WriteMode::Append,
+        keep_tables: !staged && spec.mode == WriteMode::Append && !spec.by_tasks,
         by_number: spec.by_number,
         before: file_identity(target),
         target: staged.then(|| target.to_owned()),
         path,
         forget: !spec.resume,
+        task_pipeline: spec.task_pipeline().to_owned(),
         open: false,
     }))
+}
+
+fn writing(spec: &Spec, layer: &str) -> Writing {
+    if !spec.mode.is_keyed() {
+        return Writing::Append;
+    }
+    Writing::Upsert(Upsert {
+        key: spec.key.clone(),
+        managed: spec.managed,
+        at: spec.at.to_string(),
+        keys_table: (spec.mode == WriteMode::Sync).then(|| keys_table(&spec.pipeline, layer)),
+    })
+}
+
+/// Creates the target with an empty layer, for workers that write in place. Two workers may do it at
+/// once: the file gets its name when it is complete, and only if there is none.
+pub(super) fn create(spec: &Spec, target: &Path, layer: &str) -> Result<(), SinkError> {
+    if target.exists() {
+        return Ok(());
+    }
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let draft = target.with_file_name(format!(".{name}.new-{}", std::process::id()));
+    let make = || -> Result<(), SinkError> {
+        remove(&draft)?;
+        let mut store =
+            Store::open(&draft, layer, &spec.schema, &spec.crs, writing(spec, layer)).map_err(judge)?;
+        store.finish().map_err(judge)?;
+        store.close().map_err(judge)?;
+        File::open(&draft).and_then(|file| file.sync_all()).map_err(|e| e.to_string())?;
+        match fs::hard_link(&draft, target) {
+            Err(_) if target.exists() => Ok(()),
+            // A file system without links.
+            Err(_) => fs::rename(&draft, target).map_err(|e| e.to_string().into()),
+            Ok(()) => Ok(()),
+        }
+    };
+    let made = make();
+    let _ = remove(&draft);
+    made.map_err(|e| e.at(target.display()))
 }
 
 /// The identity of the file at the target, according to the file system.
@@ -359,6 +394,11 @@ impl Sink for GeoPackage {
             db.execute("INSERT OR REPLACE INTO tidegate_watermark VALUES (?1, ?2)", (&pipeline, watermark))
         };
         write().map(drop).map_err(|e| judge(e.into()))
+    }
+
+    fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
+        let pipeline = self.task_pipeline.clone();
+        tasks::sqlite::finish(self.begin()?.db(), &pipeline, ends)
     }
 
     fn rollback(&mut self) {

@@ -11,6 +11,7 @@
 //! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
 //! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV, GML, ESRI JSON | none |
 //! | `splice`, `rewrite` | put records of a replay into such a file: a text, or a binary one | none |
+//! | `tasks` | the tasks of a queue, in a table beside the rows of the first two | |
 //! | `held` | the geometry types that a sink holds | |
 //! | `probe` | finds records that a text format cannot hold | |
 //! | `upload` | uploads such a file to a bucket when it is complete | none |
@@ -51,6 +52,10 @@ use crate::traffic::Traffic;
 #[cfg(not(feature = "postgres"))]
 pub(crate) const NO_POSTGRES: &str =
     "this build does not support PostgreSQL; build with the feature `postgres`";
+
+/// Stands between the id of a pipeline and the name of a worker, or of a replay, in the key of a
+/// checkpoint.
+pub(crate) const WORKER_MARK: char = '#';
 
 /// The outcomes of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -312,6 +317,9 @@ pub struct Spec {
     pub atomic: bool,
     /// Whether a row is found by the number of its record, in a replay without a key.
     pub by_number: bool,
+    /// Whether the source is a queue. Then several workers write at once, and a file is written in
+    /// place.
+    pub by_tasks: bool,
     /// The target.
     pub target: SinkTarget,
     /// The traffic whose lanes its calls share.
@@ -429,9 +437,16 @@ impl Spec {
             must_exist: false,
             atomic: false,
             by_number: false,
+            by_tasks: false,
             target,
             traffic,
         })
+    }
+
+    /// The id of the pipeline, without the worker.
+    #[must_use]
+    pub fn task_pipeline(&self) -> &str {
+        self.pipeline.split(WORKER_MARK).next().unwrap_or_default()
     }
 
     /// Whether a run can be resumed at a batch; a file that is written as a whole starts again.
@@ -507,10 +522,26 @@ impl Spec {
     /// # Errors
     /// When the sink has none, or cannot be written.
     pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
-        Err(SinkError::Fatal(format!(
-            "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
-            self.describe()
-        )))
+        if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
+            return Err(SinkError::Fatal(
+                "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
+                    .into(),
+            ));
+        }
+        match &self.target {
+            SinkTarget::GeoPackage(path, layer) => {
+                gpkg::create(self, path, layer)?;
+                tasks::sqlite::open(path, self.task_pipeline())
+            }
+            #[cfg(feature = "postgres")]
+            SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
+            #[cfg(not(feature = "postgres"))]
+            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
+            SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(
+                "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
+                self.describe()
+            ))),
+        }
     }
 
     /// Holds an existing table against the records, without changing anything: all that prevents

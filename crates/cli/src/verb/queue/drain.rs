@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_queue::QueueDepth;
 
-use super::desk::{DeskUse, StateCounts, TaskDesk, counts_json};
+use super::open::{QueueAccess, StateCounts, OpenTaskQueue, counts_json};
 use super::{Done, TaskFormat, print};
 use crate::exit::Exit;
 use crate::progress::{Ticker, span, thousands};
@@ -30,10 +30,10 @@ pub(super) struct Drain {
 }
 
 pub(super) fn run(args: &Drain, format: TaskFormat) -> Done {
-    let mut desk = TaskDesk::open(&args.manifest, DeskUse::Ask)?;
+    let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let (began, mut ticker) = (Instant::now(), Ticker::new());
     loop {
-        let (depth, counts) = (desk.depth()?, desk.counts()?);
+        let (depth, counts) = (tasks.depth()?, tasks.counts()?);
         let [_, running, ..] = counts;
         let is_empty = depth.lag() == 0 && running == 0;
         if is_empty || began.elapsed() >= args.timeout {

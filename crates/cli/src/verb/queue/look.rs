@@ -7,7 +7,7 @@ use tidegate_core::time::calendar::rfc3339;
 use tidegate_pipeline::sink::{TaskRow, TaskState};
 use tidegate_queue::{Geotask, Message, now_ms};
 
-use super::desk::{DeskUse, TaskDesk, counts_json};
+use super::open::{QueueAccess, OpenTaskQueue, counts_json};
 use super::{Done, TaskFormat};
 use crate::exit::{CommandFailure, Exit};
 use crate::out;
@@ -76,8 +76,8 @@ fn row_json(row: &TaskRow) -> Value {
 }
 
 pub(super) fn ls(args: &Ls, format: TaskFormat) -> Done {
-    let mut desk = TaskDesk::open(&args.manifest, DeskUse::Look)?;
-    let counts = desk.counts()?;
+    let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Look)?;
+    let counts = tasks.counts()?;
     let most = if args.limit == 0 { u64::MAX } else { args.limit };
     let (mut after, mut shown) = (args.after.clone(), 0);
     let mut cells: Vec<Vec<String>> = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn ls(args: &Ls, format: TaskFormat) -> Done {
     let more = loop {
         let page = usize::try_from(most - shown).unwrap_or(PAGE).min(PAGE);
         // One more than is shown tells whether there are more.
-        let rows = desk.table(|table| table.list(args.state, after.as_deref(), page + 1))?;
+        let rows = tasks.table(|table| table.list(args.state, after.as_deref(), page + 1))?;
         let mut rows = rows.unwrap_or_default();
         let more = rows.len() > page;
         rows.truncate(page);
@@ -156,12 +156,12 @@ fn print_cells(cells: &[Vec<String>]) -> Result<(), CommandFailure> {
 }
 
 pub(super) fn lag(args: &Lag, format: TaskFormat) -> Done {
-    let mut desk = TaskDesk::open(&args.manifest, DeskUse::Ask)?;
-    let depth = desk.depth()?;
-    let counts = desk.counts()?;
+    let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
+    let depth = tasks.depth()?;
+    let counts = tasks.counts()?;
     let value = json!({
-        "queue": desk.queue.address.to_string(),
-        "group": desk.queue.group,
+        "queue": tasks.queue.address.to_string(),
+        "group": tasks.queue.group,
         "lag": depth.lag(),
         "ready": depth.ready,
         "leased": depth.leased,
@@ -178,7 +178,7 @@ pub(super) fn lag(args: &Lag, format: TaskFormat) -> Done {
                 .oldest_ms
                 .map_or_else(|| "-".to_owned(), |ms| span(std::time::Duration::from_millis(ms)));
             let queue = [
-                ("queue", desk.queue.address.to_string()),
+                ("queue", tasks.queue.address.to_string()),
                 ("ready", thousands(depth.ready)),
                 ("leased", told(depth.leased)),
                 ("waiting", told(depth.waiting)),
@@ -218,9 +218,9 @@ fn message_json(message: &Message) -> Value {
 }
 
 pub(super) fn peek(args: &Peek, format: TaskFormat) -> Done {
-    let desk = TaskDesk::open(&args.manifest, DeskUse::Ask)?;
+    let tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let most = usize::from(args.limit);
-    let messages = desk.ask(async |transport| transport.peek(most).await)?;
+    let messages = tasks.ask(async |transport| transport.peek(most).await)?;
     let values = messages.iter().map(message_json);
     match format {
         TaskFormat::Json => out::data(&format!("{:#}\n", json!(values.collect::<Vec<_>>())))?,

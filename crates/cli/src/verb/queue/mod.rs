@@ -3,7 +3,7 @@
 //! A queue knows which messages it holds, the sink knows what became of the tasks. Each command says
 //! which of the two it asked; nothing is taken from counters of its own.
 
-pub(super) mod desk;
+pub(super) mod open;
 mod drain;
 mod look;
 
@@ -18,7 +18,7 @@ use tidegate_pipeline::sink::TaskState;
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
-use desk::{DeskUse, TaskDesk};
+use open::{QueueAccess, OpenTaskQueue};
 
 /// Show and manage the queue of a pipeline and its tasks
 ///
@@ -130,10 +130,10 @@ fn print(format: TaskFormat, value: &Value, said: &str) -> Result<(), CommandFai
 }
 
 fn run_cancel(args: &Cancel, format: TaskFormat) -> Done {
-    let mut desk = TaskDesk::open(&args.manifest, DeskUse::Write)?;
+    let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Write)?;
     let mut were = [0; 6];
-    let mut cancel = |desk: &mut TaskDesk, keys: &[String]| -> Result<(), CommandFailure> {
-        for state in desk.table(|table| table.cancel(keys))?.unwrap_or_default() {
+    let mut cancel = |tasks: &mut OpenTaskQueue, keys: &[String]| -> Result<(), CommandFailure> {
+        for state in tasks.table(|table| table.cancel(keys))?.unwrap_or_default() {
             let at = state.and_then(|state| TaskState::ALL.iter().position(|other| *other == state));
             if let Some(count) = were.get_mut(at.unwrap_or(5)) {
                 *count += 1;
@@ -144,16 +144,16 @@ fn run_cancel(args: &Cancel, format: TaskFormat) -> Done {
     if args.all {
         // Those that are cancelled are not listed any more.
         loop {
-            let rows = desk.table(|table| table.list(Some(TaskState::Queued), None, 1000))?;
+            let rows = tasks.table(|table| table.list(Some(TaskState::Queued), None, 1000))?;
             let keys: Vec<String> = rows.unwrap_or_default().into_iter().map(|row| row.key).collect();
             if keys.is_empty() {
                 break;
             }
-            cancel(&mut desk, &keys)?;
+            cancel(&mut tasks, &keys)?;
         }
     }
     for keys in args.keys.chunks(1000) {
-        cancel(&mut desk, keys)?;
+        cancel(&mut tasks, keys)?;
     }
     let [queued, running, done, dead, before, unseen] = were;
     let cancelled = queued + running + unseen;
@@ -180,18 +180,18 @@ fn run_cancel(args: &Cancel, format: TaskFormat) -> Done {
 }
 
 fn run_purge(args: &Purge, format: TaskFormat) -> Done {
-    let mut desk = TaskDesk::open(&args.manifest, DeskUse::Ask)?;
-    let lag = desk.depth()?.lag();
+    let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
+    let lag = tasks.depth()?.lag();
     let all = counted(lag, "message", "messages");
     if !args.yes {
         let (stdin, mut stderr) = (io::stdin(), io::stderr());
         if !stdin.is_terminal() || !stderr.is_terminal() {
             return Err(usage(format!(
                 "{} holds {all}. Nothing was deleted; pass --yes to delete them",
-                desk.queue.address
+                tasks.queue.address
             )));
         }
-        write!(stderr, "{} holds {all}. Delete them for good? [y/N] ", desk.queue.address)?;
+        write!(stderr, "{} holds {all}. Delete them for good? [y/N] ", tasks.queue.address)?;
         stderr.flush()?;
         let mut answer = String::new();
         stdin.read_line(&mut answer)?;
@@ -200,8 +200,8 @@ fn run_purge(args: &Purge, format: TaskFormat) -> Done {
             return Ok(Exit::Failure);
         }
     }
-    let deleted = desk.ask(async |transport| transport.purge().await)?;
-    let queued = desk.counts()?[0];
+    let deleted = tasks.ask(async |transport| transport.purge().await)?;
+    let queued = tasks.counts()?[0];
     let mut said = match deleted {
         Some(n) => format!("deleted {}", counted(n, "message", "messages")),
         None => "deleted all messages; the server does not say how many".to_owned(),

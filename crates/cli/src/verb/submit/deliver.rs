@@ -16,7 +16,7 @@ use tidegate_queue::{Geotask, Message};
 use super::wait::KeySpool;
 use crate::exit::CommandFailure;
 use crate::out;
-use crate::verb::queue::desk::{StateCounts, TaskDesk};
+use crate::verb::queue::open::{StateCounts, OpenTaskQueue};
 
 /// The most tasks that are published at once.
 const TASKS_MAX: usize = 500;
@@ -64,8 +64,8 @@ pub(super) struct KnownTasks {
 }
 
 /// Collects tasks and publishes them in batches.
-pub(super) struct Delivery<'a> {
-    desk: &'a mut TaskDesk,
+pub(super) struct TaskPublisher<'a> {
+    tasks: &'a mut OpenTaskQueue,
     how: KnownTasks,
     batch: Vec<(String, Message)>,
     bytes: usize,
@@ -75,10 +75,10 @@ pub(super) struct Delivery<'a> {
     pub(super) spool: Option<KeySpool>,
 }
 
-impl<'a> Delivery<'a> {
-    pub(super) fn new(desk: &'a mut TaskDesk, how: KnownTasks, spool: Option<KeySpool>) -> Delivery<'a> {
-        Delivery {
-            desk,
+impl<'a> TaskPublisher<'a> {
+    pub(super) fn new(tasks: &'a mut OpenTaskQueue, how: KnownTasks, spool: Option<KeySpool>) -> TaskPublisher<'a> {
+        TaskPublisher {
+            tasks,
             how,
             batch: Vec::new(),
             bytes: 0,
@@ -117,7 +117,7 @@ impl<'a> Delivery<'a> {
         if keys.is_empty() {
             return Ok(());
         }
-        let rows = self.desk.table(|table| table.rows(&keys))?.unwrap_or_else(|| vec![None; keys.len()]);
+        let rows = self.tasks.table(|table| table.rows(&keys))?.unwrap_or_else(|| vec![None; keys.len()]);
         let (mut new, mut open) = (Vec::new(), Vec::new());
         let mut messages = Vec::with_capacity(batch.len());
         let mut here = HashSet::new();
@@ -147,11 +147,11 @@ impl<'a> Delivery<'a> {
         }
         if !self.how.dry_run && !messages.is_empty() {
             if !open.is_empty() {
-                self.desk.table(|table| table.reopen(&open))?;
+                self.tasks.table(|table| table.reopen(&open))?;
             }
-            self.desk.publish(&messages)?;
+            self.tasks.publish(&messages)?;
             if !new.is_empty() {
-                self.desk.table(|table| table.submit(&new))?;
+                self.tasks.table(|table| table.submit(&new))?;
             }
         }
         out::data(&lines)?;

@@ -22,12 +22,12 @@ use tidegate_queue::now_ms;
 use super::calls::time;
 use super::fetch::{bbox, zooms};
 use super::queue::TaskFormat;
-use super::queue::desk::{DeskUse, TaskDesk, counts_json};
+use super::queue::open::{QueueAccess, OpenTaskQueue, counts_json};
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
 use crate::progress::{Ticker, thousands};
-use deliver::{Delivery, KnownTasks, SubmitCounts};
+use deliver::{TaskPublisher, KnownTasks, SubmitCounts};
 use draft::{TaskDefaults, moment};
 use input::TaskInput;
 use wait::{KeySpool, TaskEnds};
@@ -170,17 +170,17 @@ impl InvalidTasks {
 
 fn submit(args: &Args) -> Result<Exit, CommandFailure> {
     let inputs = inputs(args)?;
-    let mut desk = TaskDesk::open(&args.manifest, if args.dry_run { DeskUse::Look } else { DeskUse::Write })?;
-    let defaults = defaults(args, &desk)?;
-    fields_are_known(&inputs, &desk)?;
-    let (body_max, mut ticker, mut invalid) = (desk.body_max(), Ticker::new(), InvalidTasks::default());
+    let mut tasks = OpenTaskQueue::open(&args.manifest, if args.dry_run { QueueAccess::Look } else { QueueAccess::Write })?;
+    let defaults = defaults(args, &tasks)?;
+    fields_are_known(&inputs, &tasks)?;
+    let (body_max, mut ticker, mut invalid) = (tasks.body_max(), Ticker::new(), InvalidTasks::default());
 
     let mut checked = 0;
     for input in inputs.iter().filter(|input| input.is_repeatable()) {
         input.each(&defaults, &mut |place, task| {
             checked += 1;
             ticker.show(|| format!("{} checked", thousands(checked)));
-            if let Err(why) = task.and_then(|task| Delivery::message(&task, body_max)) {
+            if let Err(why) = task.and_then(|task| TaskPublisher::message(&task, body_max)) {
                 invalid.report(&mut ticker, &place(), &why);
             }
             Ok(())
@@ -198,27 +198,27 @@ fn submit(args: &Args) -> Result<Exit, CommandFailure> {
         lines: args.format == TaskFormat::Ndjson,
     };
     let spool = args.wait.then(KeySpool::new).transpose()?;
-    let mut delivery = Delivery::new(&mut desk, known, spool);
+    let mut publisher = TaskPublisher::new(&mut tasks, known, spool);
     let mut published = Ok(());
     for input in &inputs {
         published = input.each(&defaults, &mut |place, task| {
             let ready = task.and_then(|task| {
-                let message = Delivery::message(&task, body_max)?;
+                let message = TaskPublisher::message(&task, body_max)?;
                 Ok((task.key, message))
             });
             match ready {
-                Ok((key, message)) => delivery.add(key, message)?,
+                Ok((key, message)) => publisher.add(key, message)?,
                 Err(why) => invalid.report(&mut ticker, &place(), &why),
             }
-            ticker.show(|| format!("{} submitted", thousands(delivery.counts.published())));
+            ticker.show(|| format!("{} submitted", thousands(publisher.counts.published())));
             Ok(())
         });
         if published.is_err() {
             break;
         }
     }
-    let published = published.and_then(|()| delivery.flush());
-    let (counts, spool) = (delivery.counts.clone(), delivery.spool.take());
+    let published = published.and_then(|()| publisher.flush());
+    let (counts, spool) = (publisher.counts.clone(), publisher.spool.take());
     ticker.erase();
     if let Err(CommandFailure(exit, why)) = published {
         let before = counted(counts.published(), "task was", "tasks were");
@@ -226,10 +226,10 @@ fn submit(args: &Args) -> Result<Exit, CommandFailure> {
         return Err(CommandFailure(exit, what));
     }
     if args.format == TaskFormat::Table {
-        out::say(&said(args, &desk, &counts));
+        out::say(&said(args, &tasks, &counts));
     }
-    let ends = spool.map(|spool| wait::wait(&mut desk, spool, args.timeout)).transpose()?;
-    report(args, &mut desk, &counts, invalid.0, ends.as_ref())?;
+    let ends = spool.map(|spool| wait::wait(&mut tasks, spool, args.timeout)).transpose()?;
+    report(args, &mut tasks, &counts, invalid.0, ends.as_ref())?;
     let exit = ends.map_or(Exit::Done, |ends| ends.exit());
     if invalid.0 > 0 {
         out::say(&format!(
@@ -274,11 +274,11 @@ fn inputs(args: &Args) -> Result<Vec<TaskInput>, CommandFailure> {
     Ok(inputs)
 }
 
-fn defaults(args: &Args, desk: &TaskDesk) -> Result<TaskDefaults, CommandFailure> {
+fn defaults(args: &Args, tasks: &OpenTaskQueue) -> Result<TaskDefaults, CommandFailure> {
     let now_ms = now_ms();
     let not_before = args.not_before.as_deref().map(|text| moment(text, now_ms)).transpose();
     Ok(TaskDefaults {
-        kinds: desk.queue.kinds.clone(),
+        kinds: tasks.queue.kinds.clone(),
         kind: args.kind.clone(),
         key: args.key.clone(),
         ordering_key: args.ordering_key.clone(),
@@ -293,8 +293,8 @@ fn defaults(args: &Args, desk: &TaskDesk) -> Result<TaskDefaults, CommandFailure
 
 /// Checks that the manifest has the fields of the features, because a worker makes a dead letter of
 /// every other one.
-fn fields_are_known(inputs: &[TaskInput], desk: &TaskDesk) -> Result<(), CommandFailure> {
-    let known: Vec<&str> = desk.queue.tasks.fields.keys().map(String::as_str).collect();
+fn fields_are_known(inputs: &[TaskInput], tasks: &OpenTaskQueue) -> Result<(), CommandFailure> {
+    let known: Vec<&str> = tasks.queue.tasks.fields.keys().map(String::as_str).collect();
     for input in inputs {
         let (name, unknown) = match input {
             TaskInput::Features(path, layer) => {
@@ -318,10 +318,10 @@ fn fields_are_known(inputs: &[TaskInput], desk: &TaskDesk) -> Result<(), Command
 }
 
 /// What was submitted and what was left alone, in a sentence.
-fn said(args: &Args, desk: &TaskDesk, counts: &SubmitCounts) -> String {
+fn said(args: &Args, tasks: &OpenTaskQueue, counts: &SubmitCounts) -> String {
     let lead = if args.dry_run { "would submit" } else { "submitted" };
     let mut text =
-        format!("{lead} {} to {}", counted(counts.published(), "task", "tasks"), desk.queue.address);
+        format!("{lead} {} to {}", counted(counts.published(), "task", "tasks"), tasks.queue.address);
     let again = [(counts.resubmitted, "ended before"), (counts.republished, "queued before")];
     let again: Vec<String> =
         again.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{} {word}", thousands(*n))).collect();
@@ -343,7 +343,7 @@ fn said(args: &Args, desk: &TaskDesk, counts: &SubmitCounts) -> String {
 /// Prints the result.
 fn report(
     args: &Args,
-    desk: &mut TaskDesk,
+    tasks: &mut OpenTaskQueue,
     counts: &SubmitCounts,
     invalid: u64,
     ends: Option<&TaskEnds>,
@@ -355,7 +355,7 @@ fn report(
         return Ok(());
     }
     let mut value = json!({
-        "queue": desk.queue.address.to_string(),
+        "queue": tasks.queue.address.to_string(),
         "dry_run": args.dry_run,
         "tasks": counts.all(),
         "submitted": counts.submitted,
@@ -365,10 +365,10 @@ fn report(
         "repeated": counts.repeated,
         "invalid": invalid,
         "lag": Value::Null,
-        "tasks_by_state": counts_json(&desk.counts()?),
+        "tasks_by_state": counts_json(&tasks.counts()?),
     });
     if !args.dry_run {
-        value["lag"] = desk.depth()?.lag().into();
+        value["lag"] = tasks.depth()?.lag().into();
     }
     if let Some(ends) = ends {
         value["ends"] = ends.json();

@@ -13,7 +13,7 @@ use tidegate_pipeline::sink::{TaskRow, TaskState};
 
 use crate::exit::{CommandFailure, Exit};
 use crate::progress::{Ticker, span, thousands};
-use crate::verb::queue::desk::TaskDesk;
+use crate::verb::queue::open::OpenTaskQueue;
 
 /// The number of tasks that are asked for at once.
 const CHUNK: usize = 500;
@@ -120,7 +120,7 @@ impl std::fmt::Display for TaskEnds {
 
 /// Waits until all tasks have ended, or the time is over.
 pub(super) fn wait(
-    desk: &mut TaskDesk,
+    tasks: &mut OpenTaskQueue,
     spool: KeySpool,
     timeout: Duration,
 ) -> Result<TaskEnds, CommandFailure> {
@@ -133,7 +133,7 @@ pub(super) fn wait(
             return Ok(ends);
         }
         loop {
-            let rows = desk.table(|table| table.rows(&open))?.unwrap_or_default();
+            let rows = tasks.table(|table| table.rows(&open))?.unwrap_or_default();
             let has_ended = |row: &Option<TaskRow>| row.as_ref().is_some_and(|row| row.state.is_end());
             rows.iter().filter(|row| has_ended(row)).flatten().for_each(|row| ends.add(row));
             let mut rows = rows.iter();
@@ -147,7 +147,7 @@ pub(super) fn wait(
                 break;
             }
             if io::IsTerminal::is_terminal(&io::stderr()) {
-                let [queued, running, ..] = desk.counts()?;
+                let [queued, running, ..] = tasks.counts()?;
                 ticker.show(|| {
                     let (ended, tasks) = (thousands(ends.ended()), thousands(ends.tasks));
                     let (queued, running) = (thousands(queued), thousands(running));

@@ -25,6 +25,7 @@ use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply, tls_failu
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
+    TaskEnd, tasks,
 };
 use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
@@ -48,6 +49,10 @@ struct PostgisTable {
     postgis: bool,
     atomic: bool,
     forget: bool,
+    /// Whether other workers write to the table at the same time.
+    by_tasks: bool,
+    /// The pipeline whose tasks these are.
+    task_pipeline: String,
     /// Whether a missing table is an error instead of being created.
     must_exist: bool,
     /// Whether a transaction is open.
@@ -162,12 +167,18 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         postgis: false,
         atomic: spec.atomic,
         forget: !spec.resume,
+        by_tasks: spec.by_tasks,
+        task_pipeline: spec.task_pipeline().to_owned(),
         must_exist: spec.must_exist,
         open: false,
         statements: versions::Statements::default(),
     };
     table.connect()?;
-    table.prepare()?;
+    if table.by_tasks {
+        table.prepare_alone()?;
+    } else {
+        table.prepare()?;
+    }
     Ok(Box::new(table))
 }
 
@@ -239,17 +250,26 @@ impl PostgisTable {
         if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
             self.open = false;
             let mut client = self.config.connect().map_err(|e| could_not_connect(&self.config, &e))?;
-            self.lock(&mut client)?;
+            self.lock(&mut client, &self.pipeline)?;
             self.client = Some(client);
         }
         self.client.as_mut().ok_or_else(|| SinkError::Fatal("no connection".into()))
     }
 
+    /// Creates or checks the tables while no other worker does.
+    fn prepare_alone(&mut self) -> Result<(), SinkError> {
+        let config = self.config.clone();
+        let mut gate = config.connect().map_err(|e| could_not_connect(&config, &e))?;
+        // It ends with its connection.
+        self.lock(&mut gate, "")?;
+        self.prepare()
+    }
+
     /// Takes the lock of this pipeline and table until the connection ends. A killed process may
     /// leave a session that is still committing; once we have the lock it has ended, and the
     /// checkpoint is final.
-    fn lock(&self, client: &mut BoundedClient) -> Result<(), SinkError> {
-        let name = format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table);
+    fn lock(&self, client: &mut BoundedClient, pipeline: &str) -> Result<(), SinkError> {
+        let name = format!("tidegate:{pipeline}:{}.{}", self.form.schema, self.form.table);
         let hash: [u8; 32] = Sha256::digest(name).into();
         let key = hash.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
         for _ in 0..LOCK_TRIES {
@@ -371,6 +391,12 @@ impl PostgisTable {
 
     fn begin(&mut self) -> Result<(), SinkError> {
         if self.open {
+            // On a new connection the rest of the transaction would be committed without its beginning.
+            if self.client.as_ref().is_none_or(BoundedClient::is_closed) {
+                (self.client, self.open) = (None, false);
+                let message = "the connection was lost during a transaction".into();
+                return Err(SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message });
+            }
             return Ok(());
         }
         let fatal = SinkError::Fatal;
@@ -668,6 +694,12 @@ impl Sink for PostgisTable {
         written.map(drop).map_err(|e| judge(&e))
     }
 
+    fn finish_tasks(&mut self, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
+        self.begin()?;
+        let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.task_pipeline.clone());
+        tasks::postgres::finish(self.connect()?, &own, &pipeline, ends)
+    }
+
     fn notes(&self) -> Vec<String> {
         if self.postgis {
             return Vec::new();
@@ -688,6 +720,12 @@ impl Sink for PostgisTable {
         if self.atomic && self.open {
             self.open = false;
             return self.connect()?.batch_execute("COMMIT").map_err(|e| judge(&e));
+        }
+        if self.by_tasks {
+            // The name of a worker is not used again.
+            let (table, pipeline) = (self.own("tidegate_checkpoint")?, self.pipeline.clone());
+            let sql = format!("DELETE FROM {table} WHERE pipeline = $1");
+            self.connect()?.execute(&sql, &[&pipeline]).map_err(|e| judge(&e))?;
         }
         Ok(())
     }

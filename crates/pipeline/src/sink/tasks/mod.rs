@@ -7,13 +7,46 @@
 //! only if its token is still the current one. So a task has one effect, however often it is
 //! delivered.
 //!
+//! A token is the time of its claim in milliseconds, or one more than the token before, whichever is
+//! higher. So it is not used again after its row was forgotten.
+//!
 //! ```text
 //!   queued ─claim─▶ running ─finish─▶ done | dead
 //!     ▲                │                            cancelled: instead of queued or running
 //!     └────release─────┘
 //! ```
 
+#[cfg(feature = "postgres")]
+pub(super) mod postgres;
+pub(super) mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
+
 use super::SinkError;
+
+/// The longest key in bytes that is stored as it is.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// The key in the table. A key comes from outside; one that a database cannot hold, or that is empty,
+/// is replaced by its hash.
+fn stored_key(key: &str) -> Cow<'_, str> {
+    if !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains('\0') {
+        return Cow::Borrowed(key);
+    }
+    let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+    Cow::Owned(format!("sha256:{}", hex(&hash)))
+}
+
+/// The keys of a call, as they are in the table.
+fn stored(keys: &[String]) -> Vec<String> {
+    keys.iter().map(|key| stored_key(key).into_owned()).collect()
+}
 
 /// The state of a task in the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +102,7 @@ pub struct TaskRow {
     pub state: TaskState,
     /// The token of the last claim; 0 before the first.
     pub token: i64,
-    /// The number of claims that neither finished nor released the task: crashes, and the current one.
+    /// The number of claims that were not released: crashes, and the last one.
     pub attempts: u32,
     /// The worker that claimed it last.
     pub worker: String,
@@ -91,6 +124,8 @@ pub enum Claim {
     },
     /// There is nothing to do: it is in this state, which is an end.
     Ended(TaskState),
+    /// The same key is earlier in the same call, and was granted there.
+    Repeated,
 }
 
 /// The end of a task, written in the transaction of its rows.
@@ -106,7 +141,51 @@ pub struct TaskEnd {
     pub reason: Option<String>,
 }
 
+/// The different keys, in the order in which all workers lock their rows.
+fn distinct(keys: &[String]) -> Vec<&str> {
+    let keys: BTreeSet<&str> = keys.iter().map(String::as_str).collect();
+    keys.into_iter().collect()
+}
+
+/// The different ends, in the same order.
+fn distinct_ends(ends: &[TaskEnd]) -> Result<Vec<&TaskEnd>, SinkError> {
+    let mut all: BTreeMap<(&str, i64), &TaskEnd> = BTreeMap::new();
+    for end in ends {
+        if !matches!(end.state, TaskState::Done | TaskState::Dead) {
+            return Err(SinkError::Fatal(format!("a task cannot end as {}", end.state.word())));
+        }
+        all.entry((&end.key, end.token)).or_insert(end);
+    }
+    Ok(all.into_values().collect())
+}
+
+/// The answers in the order of the keys of the call. A task is granted once.
+fn in_order(keys: &[String], mut claims: BTreeMap<String, Claim>) -> Result<Vec<Claim>, SinkError> {
+    let mut answer = |key: &String| {
+        let claim = claims.get_mut(key).ok_or_else(|| gone(key))?;
+        let now = *claim;
+        if matches!(now, Claim::Granted { .. }) {
+            *claim = Claim::Repeated;
+        }
+        Ok(now)
+    };
+    keys.iter().map(&mut answer).collect()
+}
+
+/// The error when a row that was just locked is not there.
+fn gone(key: &str) -> SinkError {
+    SinkError::Fatal(format!("the row of the task {key} in tidegate_task is gone; was it deleted by hand?"))
+}
+
+/// The state of this name, as read from the table.
+fn read_state(word: &str) -> Result<TaskState, SinkError> {
+    TaskState::of_word(word)
+        .ok_or_else(|| SinkError::Fatal(format!("tidegate_task has the unknown state {word:?}")))
+}
+
 /// The table of tasks of one pipeline, on a connection of its own. Each operation is one transaction.
+/// In a GeoPackage it waits for the transaction of a sink, so do not call it while one is open on
+/// the same thread.
 pub trait TaskTable: Send {
     /// Registers tasks as queued, if there is no row for them. Returns for each the state it had
     /// before, `None` if it is new.
@@ -115,7 +194,8 @@ pub trait TaskTable: Send {
     /// When the sink cannot be written.
     fn submit(&mut self, keys: &[String]) -> Result<Vec<Option<TaskState>>, SinkError>;
 
-    /// Claims tasks for a worker. A task without a row gets one.
+    /// Claims tasks for a worker, also those that another worker holds: its token is then no longer
+    /// current. A task without a row gets one.
     ///
     /// # Errors
     /// When the sink cannot be written.

@@ -25,7 +25,7 @@ const PAUSES: [Duration; 4] =
 pub(in crate::verb) type StateCounts = [u64; 5];
 
 /// The queue and the table of tasks of a manifest.
-pub(in crate::verb) struct TaskDesk {
+pub(in crate::verb) struct OpenTaskQueue {
     pub(in crate::verb) queue: TaskQueue,
     transport: Option<Arc<dyn Transport>>,
     table: Option<Box<dyn TaskTable>>,
@@ -34,7 +34,7 @@ pub(in crate::verb) struct TaskDesk {
 
 /// What is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::verb) enum DeskUse {
+pub(in crate::verb) enum QueueAccess {
     /// The queue and the table, which are created if they are missing.
     Write,
     /// The queue, and the table if the sink is there.
@@ -43,8 +43,8 @@ pub(in crate::verb) enum DeskUse {
     Look,
 }
 
-impl TaskDesk {
-    pub(in crate::verb) fn open(file: &Path, what: DeskUse) -> Result<TaskDesk, CommandFailure> {
+impl OpenTaskQueue {
+    pub(in crate::verb) fn open(file: &Path, what: QueueAccess) -> Result<OpenTaskQueue, CommandFailure> {
         let Some(manifest) = plan::load(file) else {
             return Err(usage(format!("{} is not a valid manifest", file.display())));
         };
@@ -52,16 +52,16 @@ impl TaskDesk {
         let queue = TaskQueue::new(&manifest, &folder).map_err(|e| usage(e.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let table = table(&manifest, &folder, what)?;
-        let mut desk = TaskDesk { queue, transport: None, table, runtime };
-        if what != DeskUse::Look {
-            desk.transport = Some(desk.connect()?);
+        let mut tasks = OpenTaskQueue { queue, transport: None, table, runtime };
+        if what != QueueAccess::Look {
+            tasks.transport = Some(tasks.connect()?);
         }
-        Ok(desk)
+        Ok(tasks)
     }
 
     fn connect(&self) -> Result<Arc<dyn Transport>, CommandFailure> {
         // Never used again, and never a worker: it receives nothing.
-        let name = format!("desk-{}-{}", std::process::id(), tidegate_queue::now_ms());
+        let name = tidegate_pipeline::worker::worker_name();
         let options = QueueOptions::new(&self.queue.group, &name);
         let open = || self.runtime.block_on(tidegate_queue::open(&self.queue.address, &options));
         let named =
@@ -116,14 +116,14 @@ impl TaskDesk {
 fn table(
     manifest: &Manifest,
     folder: &Path,
-    what: DeskUse,
+    what: QueueAccess,
 ) -> Result<Option<Box<dyn TaskTable>>, CommandFailure> {
     // What is wrong before anything was written is wrong in the manifest.
     let wrong = |error: SinkError| match error.into() {
         CommandFailure(Exit::Failure, why) => usage(why),
         other => other,
     };
-    if what != DeskUse::Write && !may_have_tasks(manifest, folder).map_err(wrong)? {
+    if what != QueueAccess::Write && !may_have_tasks(manifest, folder).map_err(wrong)? {
         return Ok(None);
     }
     let transient = |e: &SinkError| matches!(e, SinkError::Transient { .. });

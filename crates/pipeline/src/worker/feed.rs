@@ -1,0 +1,315 @@
+//! The threads of one queue: receive, extend leases, acknowledge.
+//!
+//! A feed serves the desks of all pipelines of a worker that share a queue and a group. No more is
+//! received than every desk can take, whatever kinds come. A desk that is closed for a while (its
+//! provider throttles) does not hold up the others: its tasks go back to the queue with a delay.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use tidegate_core::Code;
+use tidegate_core::hex::hex;
+use tidegate_queue::{Delivery, Geotask, NotATask, QueueDepth, QueueError, Receipt, Transport, now_ms};
+use tokio::runtime::Runtime;
+use tracing::{info, warn};
+
+use super::desk::{CommittedTask, ReceivedTask, TaskDesk};
+use crate::lock::lock;
+
+/// How long one call waits for messages.
+const WAIT: Duration = Duration::from_millis(500);
+/// How long a full desk holds up the others.
+const BLOCKED: Duration = Duration::from_secs(2);
+/// How long a task of a blocked desk waits in the queue.
+const SIDELINE: Duration = Duration::from_secs(5);
+const SIDELINE_MAX: Duration = Duration::from_secs(900);
+/// The longest pause after an error of the queue.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How often the depth of the queue is read.
+const LOOK: Duration = Duration::from_secs(5);
+/// The most messages of one call.
+const BATCH_MAX: usize = 1000;
+
+/// A desk in a feed.
+pub(super) struct FedDesk {
+    pub(super) desk: Arc<TaskDesk>,
+    /// Until when its pipeline takes nothing, in milliseconds since 1970.
+    parked_until: AtomicI64,
+    /// Since when it is full.
+    full_since: Mutex<Option<Instant>>,
+}
+
+/// A queue and the desks that it serves.
+pub(crate) struct Feed {
+    transport: Arc<dyn Transport>,
+    /// Where dead letters are published, too.
+    dead: Option<Arc<dyn Transport>>,
+    runtime: Arc<Runtime>,
+    desks: Vec<FedDesk>,
+    lease: Duration,
+    /// Whether it ends when the queue is empty.
+    is_once: bool,
+    stop: Arc<AtomicBool>,
+    /// Set when all pipelines have ended: what is committed is acknowledged, then it ends.
+    is_over: AtomicBool,
+    depth: Mutex<Option<QueueDepth>>,
+}
+
+/// How a feed is set up.
+pub(super) struct FeedSetup {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) dead: Option<Arc<dyn Transport>>,
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) desks: Vec<Arc<TaskDesk>>,
+    pub(super) lease: Duration,
+    pub(super) is_once: bool,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Feed {
+    pub(super) fn new(setup: FeedSetup) -> Arc<Feed> {
+        let FeedSetup { transport, dead, runtime, desks, lease, is_once, stop } = setup;
+        let fed = |desk| FedDesk { desk, parked_until: AtomicI64::new(0), full_since: Mutex::default() };
+        let desks = desks.into_iter().map(fed).collect();
+        let (is_over, depth) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Feed { transport, dead, runtime, desks, lease, is_once, stop, is_over, depth })
+    }
+
+    /// The last reading of the depth.
+    pub(super) fn depth(&self) -> Option<QueueDepth> {
+        *lock(&self.depth)
+    }
+
+    /// Whether receiving is to end.
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// All pipelines have ended.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// The pipeline of a desk takes nothing until a time, in milliseconds since 1970.
+    pub(super) fn park(&self, desk: &TaskDesk, until: i64) {
+        if let Some(fed) = self.desks.iter().find(|fed| std::ptr::eq(fed.desk.as_ref(), desk)) {
+            fed.parked_until.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns deliveries to the queue. If that fails, their leases end and they come again.
+    pub(super) fn requeue(&self, desk: &TaskDesk, deliveries: Vec<Delivery>, delay: Duration) {
+        if deliveries.is_empty() {
+            return;
+        }
+        desk.counts.requeued.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
+        if let Err(e) = self.runtime.block_on(self.transport.requeue(&deliveries, delay)) {
+            warn!(target: "tidegate::queue", count = deliveries.len(), "cannot return tasks, they come again when their leases end: {e}");
+        }
+    }
+
+    /// Receives until it is told to stop, or the queue is empty and it runs once.
+    pub(super) fn receive(&self) {
+        let mut pause = Duration::from_millis(100);
+        while !self.is_stopped() {
+            let room = self.room();
+            if room == 0 {
+                if let Some(fed) = self.desks.first() {
+                    fed.desk.wait_for_room(WAIT);
+                }
+                continue;
+            }
+            match self.runtime.block_on(self.transport.receive(room.min(BATCH_MAX), WAIT)) {
+                Ok(deliveries) if deliveries.is_empty() && self.is_once && self.is_empty() => break,
+                Ok(deliveries) => {
+                    pause = Duration::from_millis(100);
+                    self.route(deliveries);
+                }
+                Err(e) => {
+                    warn!(target: "tidegate::queue", "{e}; trying again in {pause:?}");
+                    self.sleep(pause);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+        self.desks.iter().for_each(|fed| fed.desk.close());
+    }
+
+    /// Whether nothing can be delivered now, as the server says.
+    fn is_empty(&self) -> bool {
+        match self.runtime.block_on(self.transport.depth()) {
+            Ok(depth) => depth.ready == 0,
+            // A queue that cannot tell its depth delivered nothing.
+            Err(QueueError::Unsupported(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The number of messages that every desk can take.
+    fn room(&self) -> usize {
+        let mut least = None;
+        for fed in &self.desks {
+            if fed.is_parked() || fed.is_blocked() {
+                continue;
+            }
+            let free = fed.desk.free();
+            least = Some(least.map_or(free, |least: usize| least.min(free)));
+        }
+        least.unwrap_or(0)
+    }
+
+    /// Gives each message to the desk of its kind.
+    fn route(&self, deliveries: Vec<Delivery>) {
+        for mut delivery in deliveries {
+            let task = Geotask::of_message(&delivery.message);
+            // Who publishes without our program need not know how a transport carries the key.
+            match &task {
+                Ok(task) => delivery.message.key.clone_from(&task.key),
+                Err(_) if delivery.message.key.is_empty() => {
+                    let hash: [u8; 32] = Sha256::digest(&delivery.message.body).into();
+                    delivery.message.key = format!("message {}", hex(&hash[..8]));
+                }
+                Err(_) => {}
+            }
+            let found = match &task {
+                Ok(task) => self.desks.iter().find(|fed| fed.desk.kinds.contains(&task.kind)),
+                Err(_) => self.desks.first(),
+            };
+            let (fed, task) = match (found, task) {
+                (Some(fed), task) => (fed, task),
+                (None, Ok(task)) => {
+                    let known: Vec<&str> =
+                        self.desks.iter().flat_map(|fed| fed.desk.kinds.iter().map(String::as_str)).collect();
+                    let message =
+                        format!("unknown kind {:?}; this worker knows {}", task.kind, known.join(", "));
+                    let Some(fed) = self.desks.first() else { continue };
+                    (fed, Err(NotATask { code: Code::TASK_KIND_UNKNOWN, message }))
+                }
+                (None, Err(_)) => continue,
+            };
+            if fed.is_parked() || fed.desk.free() == 0 {
+                let wait = fed.parked_for().clamp(SIDELINE, SIDELINE_MAX);
+                self.requeue(&fed.desk, vec![delivery], wait);
+            } else {
+                fed.desk.put(ReceivedTask { delivery, task });
+            }
+        }
+    }
+
+    /// Extends the leases of everything that is held, and acknowledges what is committed, until the end.
+    pub(super) fn keep(&self) {
+        let mut extended = Instant::now();
+        let mut looked: Option<Instant> = None;
+        let mut pause = Duration::ZERO;
+        loop {
+            let is_over = self.is_over.load(Ordering::Relaxed);
+            match self.acknowledge() {
+                Ok(0) if is_over => return,
+                Ok(0) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(_) => pause = Duration::ZERO,
+                Err(e) => {
+                    pause = (pause * 2).clamp(Duration::from_millis(100), PAUSE_MAX);
+                    warn!(target: "tidegate::queue", "cannot acknowledge: {e}; trying again in {pause:?}");
+                    if is_over && pause >= PAUSE_MAX {
+                        info!(target: "tidegate::queue", "committed tasks were not acknowledged; they come again and change nothing");
+                        return;
+                    }
+                    std::thread::sleep(pause);
+                }
+            }
+            if extended.elapsed() >= self.lease / 3 {
+                extended = Instant::now();
+                self.extend();
+            }
+            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                looked = Some(Instant::now());
+                if let Ok(depth) = self.runtime.block_on(self.transport.depth()) {
+                    *lock(&self.depth) = Some(depth);
+                }
+            }
+        }
+    }
+
+    fn extend(&self) {
+        if !self.transport.promises().leases {
+            return;
+        }
+        for fed in &self.desks {
+            let receipts = fed.desk.receipts();
+            for some in receipts.chunks(BATCH_MAX) {
+                match self.runtime.block_on(self.transport.extend(some)) {
+                    Ok(held) => {
+                        let lost =
+                            some.iter().zip(held).filter(|(_, held)| !held).map(|(one, _)| one.clone());
+                        let lost: Vec<Receipt> = lost.collect();
+                        if !lost.is_empty() {
+                            fed.desk.expire(&lost);
+                        }
+                    }
+                    Err(e) => warn!(target: "tidegate::queue", "cannot extend leases: {e}"),
+                }
+            }
+        }
+    }
+
+    /// Acknowledges what is committed; returns how many. A dead task is published to the dead queue first.
+    fn acknowledge(&self) -> Result<usize, QueueError> {
+        let mut count = 0;
+        for fed in &self.desks {
+            let tasks = fed.desk.take_committed();
+            if tasks.is_empty() {
+                continue;
+            }
+            if let Err(e) = self.runtime.block_on(self.settle(&tasks)) {
+                fed.desk.not_acknowledged(tasks);
+                return Err(e);
+            }
+            count += tasks.len();
+        }
+        Ok(count)
+    }
+
+    async fn settle(&self, tasks: &[CommittedTask]) -> Result<(), QueueError> {
+        if let Some(dead) = &self.dead {
+            let letters: Vec<_> = tasks.iter().filter_map(CommittedTask::dead_message).collect();
+            for some in letters.chunks(BATCH_MAX) {
+                dead.publish(some).await?;
+            }
+        }
+        let receipts: Vec<Receipt> = tasks.iter().map(|task| task.delivery.receipt.clone()).collect();
+        for some in receipts.chunks(BATCH_MAX) {
+            self.transport.acknowledge(some).await?;
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        while Instant::now() < end && !self.is_stopped() {
+            std::thread::sleep(Duration::from_millis(50).min(pause));
+        }
+    }
+}
+
+impl FedDesk {
+    fn parked_for(&self) -> Duration {
+        let left = self.parked_until.load(Ordering::Relaxed).saturating_sub(now_ms());
+        Duration::from_millis(u64::try_from(left).unwrap_or(0))
+    }
+
+    fn is_parked(&self) -> bool {
+        !self.parked_for().is_zero()
+    }
+
+    /// Whether it has been full for so long that others need not wait for it.
+    fn is_blocked(&self) -> bool {
+        let mut since = lock(&self.full_since);
+        if self.desk.free() > 0 {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() > BLOCKED
+    }
+}

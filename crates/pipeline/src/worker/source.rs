@@ -1,0 +1,346 @@
+//! The tasks of a queue as pages of a run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidegate_core::Code;
+use tidegate_core::call::CallPolicy;
+use tidegate_geo::batch::Span;
+use tidegate_geo::format::{Layer, Rejected};
+use tidegate_geo::wkb::Shape;
+use tidegate_geo::{Crs, Problem, Schema};
+use tidegate_queue::{Delivery, Geotask, now_ms};
+
+use super::desk::{ClaimedTask, ReceivedTask, RunningTask, TaskDesk};
+use super::feed::Feed;
+use super::link::TaskLink;
+use super::records::{self, PayloadRules};
+use crate::lane::Clock;
+use crate::manifest::{SourceSpec, TaskGeometry, TaskSource};
+use crate::run::patiently;
+use crate::run::source::{Page, Source};
+use crate::sink::{Claim, SinkError, TaskState};
+use crate::source::IdentifierHash;
+use crate::step::{self, StepError};
+
+/// Downloads the object of a task to a local file.
+pub(crate) type FetchObject = Box<dyn FnMut(&str) -> Result<PathBuf, StepError> + Send>;
+
+/// How long a task waits that must come after others.
+const AFTER: Duration = Duration::from_secs(2);
+
+/// The layer that the tasks of a manifest declare.
+///
+/// # Errors
+/// When the manifest is incomplete, or its coordinate reference system unknown.
+pub(crate) fn layer_of(form: &SourceSpec, tasks: &TaskSource, name: &str) -> Result<Layer, String> {
+    let mut schema = Schema::new(tasks.fields.iter().map(|(name, cast)| (name.clone(), step::kind(*cast))));
+    schema.shape = match tasks.geometry {
+        TaskGeometry::Any => None,
+        TaskGeometry::Point => Some(Shape::Point),
+        TaskGeometry::Linestring => Some(Shape::LineString),
+        TaskGeometry::Polygon => Some(Shape::Polygon),
+        TaskGeometry::Multipoint => Some(Shape::MultiPoint),
+        TaskGeometry::Multilinestring => Some(Shape::MultiLineString),
+        TaskGeometry::Multipolygon => Some(Shape::MultiPolygon),
+    };
+    let crs = match form.crs.as_deref() {
+        Some(name) => step::crs(name).map_err(|e| format!("source.crs: {e}"))?,
+        None => Crs::wgs84(),
+    };
+    Ok(Layer { name: name.to_owned(), schema: Arc::new(schema), crs: Some(crs), records: None })
+}
+
+/// A queue as a source. Without a desk it only describes the layer.
+pub(crate) struct QueueSource {
+    layer: Layer,
+    desk: Option<TaskLink>,
+    rules: PayloadRules,
+    crashes_max: u32,
+    policy: CallPolicy,
+    stop: Arc<AtomicBool>,
+    fetch: FetchObject,
+    /// Whether the page in work must be committed before the next one.
+    is_alone: bool,
+}
+
+impl QueueSource {
+    pub(crate) fn new(
+        tasks: &TaskSource,
+        layer: Layer,
+        desk: Option<TaskLink>,
+        (folder, policy, stop): (PathBuf, CallPolicy, Arc<AtomicBool>),
+        fetch: FetchObject,
+    ) -> QueueSource {
+        let rules = PayloadRules { bytes_max: tasks.bytes_max, crs: layer.crs.clone(), folder };
+        QueueSource {
+            layer,
+            desk,
+            rules,
+            crashes_max: tasks.crashes_max,
+            policy,
+            stop,
+            fetch,
+            is_alone: false,
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything in work is committed.
+    fn wait_until_idle(&self, desk: &TaskDesk) -> Result<(), StepError> {
+        while !desk.is_idle() {
+            if self.is_stopped() {
+                return Err(StepError::Cancelled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses the table of tasks, patiently while the sink is down.
+    fn in_table<T>(
+        &self,
+        desk: &TaskDesk,
+        mut work: impl FnMut(&mut dyn crate::sink::TaskTable) -> Result<T, SinkError>,
+    ) -> Result<T, StepError> {
+        let missing = || SinkError::Fatal("the table of tasks is not open; please report this bug".into());
+        let done = patiently(&self.policy, &self.stop, || {
+            desk.with_table(&mut work).unwrap_or_else(|| Err(missing()))
+        });
+        done.map_err(|error| match error {
+            SinkError::Transient { code, message } => StepError::TryLater {
+                code,
+                until: Clock::system().wall(),
+                said: format!("the sink: {message}"),
+            },
+            SinkError::Fatal(what) => StepError::Broken(format!("the sink: {what}")),
+        })
+    }
+
+    /// Sorts out what is not to be done now, and claims the rest.
+    fn claim(
+        &self,
+        (desk, feed): (&TaskDesk, &Feed),
+        received: Vec<ReceivedTask>,
+    ) -> Result<Vec<ClaimedTask>, StepError> {
+        let received = self.after_others(desk, feed, received)?;
+        let keys: Vec<String> = received.iter().map(|(delivery, _)| delivery.message.key.clone()).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        desk.release(&[]);
+        let claims = self.in_table(desk, |table| table.claim(&keys, &desk.worker));
+        let claims = match claims {
+            Ok(claims) => claims,
+            Err(error) => {
+                feed.requeue(
+                    desk,
+                    received.into_iter().map(|(delivery, _)| delivery).collect(),
+                    Duration::ZERO,
+                );
+                return Err(error);
+            }
+        };
+        let (mut ended, mut claimed) = (Vec::new(), Vec::new());
+        for ((delivery, content), claim) in received.into_iter().zip(claims) {
+            match claim {
+                // The first message of a task that came twice is the one that counts.
+                Claim::Ended(_) | Claim::Repeated => ended.push(delivery),
+                Claim::Granted { token, attempts } => {
+                    let crashes = attempts.saturating_sub(1);
+                    let content = if crashes >= self.crashes_max {
+                        let what = format!("{crashes} workers died while they worked on this task");
+                        Err(Problem::new(Code::PROCESS_CRASHED, what))
+                    } else {
+                        content
+                    };
+                    let is_suspect = attempts > 1;
+                    claimed.push(ClaimedTask { delivery, token, content, is_suspect });
+                }
+            }
+        }
+        if !ended.is_empty() {
+            desk.ended_before(ended);
+        }
+        Ok(claimed)
+    }
+
+    /// Returns tasks to the queue that must come after others which are not done; a task is dead if one
+    /// of those is, and if its time is over.
+    fn after_others(
+        &self,
+        desk: &TaskDesk,
+        feed: &Feed,
+        received: Vec<ReceivedTask>,
+    ) -> Result<Vec<(Delivery, Result<Geotask, Problem>)>, StepError> {
+        let mut needed: Vec<String> = received
+            .iter()
+            .filter_map(|one| one.task.as_ref().ok())
+            .flat_map(|task| task.after.clone())
+            .collect();
+        needed.sort_unstable();
+        needed.dedup();
+        let mut states: BTreeMap<String, Option<TaskState>> = BTreeMap::new();
+        if !needed.is_empty() {
+            let rows = self.in_table(desk, |table| table.rows(&needed))?;
+            states = needed.into_iter().zip(rows.into_iter().map(|row| row.map(|row| row.state))).collect();
+        }
+        let (mut ready, mut early) = (Vec::new(), Vec::new());
+        for ReceivedTask { delivery, task } in received {
+            let task = match task {
+                Ok(task) => task,
+                Err(not) => {
+                    ready.push((delivery, Err(Problem::new(not.code, not.message))));
+                    continue;
+                }
+            };
+            let state = |key: &String| states.get(key).copied().flatten();
+            let failed = task
+                .after
+                .iter()
+                .find(|key| matches!(state(key), Some(TaskState::Dead | TaskState::Cancelled)));
+            if let Some(key) = failed {
+                let what = format!("the task {key}, which must be done before, is dead or cancelled");
+                ready.push((delivery, Err(Problem::new(Code::TASK_BLOCKED, what))));
+            } else if task.expires_ms().is_some_and(|at| at < now_ms()) {
+                let what = format!("the task expired at {}", task.expires.as_deref().unwrap_or_default());
+                ready.push((delivery, Err(Problem::new(Code::TASK_EXPIRED, what))));
+            } else if task.after.iter().all(|key| state(key) == Some(TaskState::Done)) {
+                ready.push((delivery, Ok(task)));
+            } else {
+                early.push(delivery);
+            }
+        }
+        if !early.is_empty() {
+            feed.requeue(desk, early, AFTER);
+        }
+        Ok(ready)
+    }
+
+    /// Makes a page of tasks, and puts them into work.
+    fn page(&mut self, (desk, feed): (&TaskDesk, &Feed), tasks: Vec<ClaimedTask>) -> Result<Page, StepError> {
+        let mut text = Vec::new();
+        let (mut running, mut dead) = (Vec::new(), Vec::new());
+        let first = desk.next_record();
+        // Readable records come first: the reader counts them from 0.
+        let mut next = first;
+        for ClaimedTask { delivery, token, content, .. } in tasks {
+            let before = text.len();
+            let added = content.map_err(NoRecords::Dead).and_then(|task| self.append(&task, &mut text));
+            match added {
+                Ok(count) => {
+                    running.push(RunningTask { delivery, token, records: next..next + count });
+                    next += count;
+                }
+                Err(NoRecords::Dead(problem)) => {
+                    text.truncate(before);
+                    dead.push((delivery, token, problem));
+                }
+                Err(NoRecords::Later(wait)) => {
+                    text.truncate(before);
+                    desk.release(&[(delivery.message.key.clone(), token)]);
+                    feed.requeue(desk, vec![delivery], wait);
+                }
+            }
+        }
+        let schema = self.layer.schema.clone();
+        let (batch, mut rejected) = records::read(&text, &schema, first).map_err(StepError::Broken)?;
+        for (delivery, token, problem) in dead {
+            let problems = vec![Problem { record: Some(next), ..problem }];
+            let raw = delivery.message.body.clone();
+            rejected.push(Rejected { record: next, span: Span::default(), raw, problems });
+            running.push(RunningTask { delivery, token, records: next..next + 1 });
+            next += 1;
+        }
+        let position = desk.begin(running);
+        Ok(Page { batch, rejected, position, marks: Vec::new() })
+    }
+
+    /// Appends the records of a task.
+    fn append(&mut self, task: &Geotask, text: &mut Vec<u8>) -> Result<u64, NoRecords> {
+        let remote = task.object.as_deref().filter(|object| object.contains("://"));
+        let dead = |code, what: String| Err(NoRecords::Dead(Problem::new(code, what)));
+        let local = match remote.map(|address| (self.fetch)(address)).transpose() {
+            Ok(local) => local,
+            Err(StepError::Failed { code, said }) => return dead(code, said),
+            Err(StepError::Broken(what)) => return dead(Code::NOT_FOUND, what),
+            Err(StepError::TryLater { until, .. }) => {
+                let wait = until.millis().saturating_sub(now_ms()).max(1000);
+                return Err(NoRecords::Later(Duration::from_millis(wait.unsigned_abs())));
+            }
+            Err(StepError::Cancelled) => return Err(NoRecords::Later(Duration::ZERO)),
+        };
+        let added = records::append(task, &self.rules, local.as_deref(), text);
+        if let Some(path) = local {
+            // It is downloaded again if it is needed.
+            let _unused = std::fs::remove_file(path);
+        }
+        match added {
+            Ok(0) => dead(Code::SCHEMA_MISMATCH, "the payload has no features".into()),
+            Ok(count) => Ok(count),
+            Err(problem) => dead(problem.code, problem.message),
+        }
+    }
+}
+
+/// Why a task has no records.
+enum NoRecords {
+    /// It never will have any.
+    Dead(Problem),
+    /// Its object cannot be had now.
+    Later(Duration),
+}
+
+impl Source for QueueSource {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn stamp(&self) -> String {
+        "queue".to_owned()
+    }
+
+    fn seek(&mut self, _: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn is_endless(&self) -> bool {
+        true
+    }
+
+    fn next(&mut self) -> Result<Option<Page>, StepError> {
+        let Some(TaskLink { desk, feed }) = self.desk.clone() else { return Ok(None) };
+        if std::mem::take(&mut self.is_alone) {
+            self.wait_until_idle(&desk)?;
+        }
+        loop {
+            if self.is_stopped() {
+                return Err(StepError::Cancelled);
+            }
+            if let Some(suspect) = desk.next_suspect() {
+                // Whoever dies now, dies of this one.
+                if let Err(stopped) = self.wait_until_idle(&desk) {
+                    desk.suspect(vec![suspect]);
+                    return Err(stopped);
+                }
+                self.is_alone = true;
+                return self.page((&desk, &feed), vec![suspect]).map(Some);
+            }
+            let Some(received) = desk.take() else { return Ok(None) };
+            if received.is_empty() {
+                continue;
+            }
+            let claimed = self.claim((&desk, &feed), received)?;
+            let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|task| task.is_suspect);
+            desk.suspect(suspects);
+            if !others.is_empty() {
+                return self.page((&desk, &feed), others).map(Some);
+            }
+        }
+    }
+}
