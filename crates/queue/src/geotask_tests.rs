@@ -17,10 +17,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ("[1]", "must start with `{`"),
         ("{", "line 1 column 1"),
         ("{\n \"kind\": 1}", "line 2 column 10"),
-        (
-            "{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"keyy\":1}",
-            "unknown field `keyy`",
-        ),
+        ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"keyy\":1}", "unknown field `keyy`"),
         ("{\"kind\":\"a\",\"kind\":\"a\"}", "duplicate field `kind`"),
         ("{\"key\":\"b\",\"payload\":{}}", "missing field `kind`"),
         ("{\"kind\":\"a\",\"payload\":{}}", "missing field `key`"),
@@ -30,10 +27,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":null}", "neither `payload`"),
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":[]}", "`payload` must be a GeoJSON"),
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"object\":\"x\"}", "both given"),
-        (
-            "{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"priority\":10}",
-            "expected 0 to 9",
-        ),
+        ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"priority\":10}", "expected 0 to 9"),
         (
             "{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"not_before\":\"tomorrow\"}",
             "`not_before` is \"tomorrow\"",
@@ -44,14 +38,8 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"bbox\":[0,0,181,1]}", "`bbox` is"),
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"bbox\":[0,2,1,1]}", "its south"),
-        (
-            "{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"bbox\":[0,2,1]}",
-            "line 1 column 49",
-        ),
-        (
-            "{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"after\":[\"b\"]}",
-            "the task itself",
-        ),
+        ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"bbox\":[0,2,1]}", "line 1 column 49"),
+        ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{},\"after\":[\"b\"]}", "the task itself"),
         ("{\"kind\":\"a\",\"key\":\"b\",\"payload\":{}} x", "trailing characters"),
     ] {
         let (found, message) = refused(body);

@@ -179,7 +179,9 @@ fn finish(args: &Args, jobs: &[WorkerJob], ends: &[PipelineEnd], took: Duration)
         let dead = job.desk().counts.dead.load(Ordering::Relaxed);
         let (own, why) = match end {
             Ok(report) => match &report.end {
-                End::Halted(halt) => (Exit::Halted, Some(format!("halted by {}: {}", halt.gate, halt.reason))),
+                End::Halted(halt) => {
+                    (Exit::Halted, Some(format!("halted by {}: {}", halt.gate, halt.reason)))
+                }
                 End::TryLater(code, _) => (Exit::TryLater, Some(format!("stopped by a service ({code})"))),
                 End::Suspended(what) => (Exit::TryLater, Some(what.clone())),
                 End::Done if args.once && dead > 0 => (Exit::DeadLetters, None),

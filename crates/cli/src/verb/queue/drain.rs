@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_queue::QueueDepth;
 
-use super::open::{QueueAccess, StateCounts, OpenTaskQueue, counts_json};
+use super::open::{OpenTaskQueue, QueueAccess, StateCounts, counts_json};
 use super::{Done, TaskFormat, print};
 use crate::exit::Exit;
 use crate::progress::{Ticker, span, thousands};

@@ -7,7 +7,7 @@ use tidegate_core::time::calendar::rfc3339;
 use tidegate_pipeline::sink::{TaskRow, TaskState};
 use tidegate_queue::{Geotask, Message, now_ms};
 
-use super::open::{QueueAccess, OpenTaskQueue, counts_json};
+use super::open::{OpenTaskQueue, QueueAccess, counts_json};
 use super::{Done, TaskFormat};
 use crate::exit::{CommandFailure, Exit};
 use crate::out;

@@ -3,9 +3,9 @@
 //! A queue knows which messages it holds, the sink knows what became of the tasks. Each command says
 //! which of the two it asked; nothing is taken from counters of its own.
 
-pub(super) mod open;
 mod drain;
 mod look;
+pub(super) mod open;
 
 use std::io;
 use std::io::{IsTerminal, Write};
@@ -18,7 +18,7 @@ use tidegate_pipeline::sink::TaskState;
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
-use open::{QueueAccess, OpenTaskQueue};
+use open::{OpenTaskQueue, QueueAccess};
 
 /// Show and manage the queue of a pipeline and its tasks
 ///

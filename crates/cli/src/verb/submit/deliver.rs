@@ -16,7 +16,7 @@ use tidegate_queue::{Geotask, Message};
 use super::wait::KeySpool;
 use crate::exit::CommandFailure;
 use crate::out;
-use crate::verb::queue::open::{StateCounts, OpenTaskQueue};
+use crate::verb::queue::open::{OpenTaskQueue, StateCounts};
 
 /// The most tasks that are published at once.
 const TASKS_MAX: usize = 500;
@@ -76,7 +76,11 @@ pub(super) struct TaskPublisher<'a> {
 }
 
 impl<'a> TaskPublisher<'a> {
-    pub(super) fn new(tasks: &'a mut OpenTaskQueue, how: KnownTasks, spool: Option<KeySpool>) -> TaskPublisher<'a> {
+    pub(super) fn new(
+        tasks: &'a mut OpenTaskQueue,
+        how: KnownTasks,
+        spool: Option<KeySpool>,
+    ) -> TaskPublisher<'a> {
         TaskPublisher {
             tasks,
             how,

@@ -22,12 +22,12 @@ use tidegate_queue::now_ms;
 use super::calls::time;
 use super::fetch::{bbox, zooms};
 use super::queue::TaskFormat;
-use super::queue::open::{QueueAccess, OpenTaskQueue, counts_json};
+use super::queue::open::{OpenTaskQueue, QueueAccess, counts_json};
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
 use crate::progress::{Ticker, thousands};
-use deliver::{TaskPublisher, KnownTasks, SubmitCounts};
+use deliver::{KnownTasks, SubmitCounts, TaskPublisher};
 use draft::{TaskDefaults, moment};
 use input::TaskInput;
 use wait::{KeySpool, TaskEnds};
@@ -170,7 +170,10 @@ impl InvalidTasks {
 
 fn submit(args: &Args) -> Result<Exit, CommandFailure> {
     let inputs = inputs(args)?;
-    let mut tasks = OpenTaskQueue::open(&args.manifest, if args.dry_run { QueueAccess::Look } else { QueueAccess::Write })?;
+    let mut tasks = OpenTaskQueue::open(
+        &args.manifest,
+        if args.dry_run { QueueAccess::Look } else { QueueAccess::Write },
+    )?;
     let defaults = defaults(args, &tasks)?;
     fields_are_known(&inputs, &tasks)?;
     let (body_max, mut ticker, mut invalid) = (tasks.body_max(), Ticker::new(), InvalidTasks::default());
@@ -299,6 +302,16 @@ fn fields_are_known(inputs: &[TaskInput], tasks: &OpenTaskQueue) -> Result<(), C
         let (name, unknown) = match input {
             TaskInput::Features(path, layer) => {
                 let reader = input::open(path, layer.clone())?;
+                if let Some(crs) = &reader.layer().crs
+                    && *crs != tasks.queue.crs
+                    && !(crs.is_wgs84() && tasks.queue.crs.is_wgs84())
+                {
+                    return Err(usage(format!(
+                        "{}: the file is in {crs}, but the pipeline takes {}; set `source.crs`, or convert the file",
+                        path.display(),
+                        tasks.queue.crs
+                    )));
+                }
                 (path.display().to_string(), input::unknown_fields(reader.layer(), &known))
             }
             TaskInput::Tiles(_) => {
