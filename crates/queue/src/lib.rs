@@ -11,6 +11,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `geotask` | what a message says |
+//! | `cloud_event` | CloudEvents as geotasks |
 //! | `message` | messages, deliveries, receipts |
 //! | `transport` | the interface, and what a transport promises |
 //! | `address` | URLs of queues; opens them |
@@ -19,6 +20,7 @@
 //! | `conformance` | the suite |
 
 mod address;
+mod cloud_event;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod embedded;
@@ -29,6 +31,8 @@ mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
 pub use error::QueueError;
-pub use geotask::{Geotask, NotATask};
+pub use geotask::{
+    AFTER_MAX, GEOTASK_SCHEMA, Geotask, NAME_BYTES_MAX, NotATask, OBJECT_BYTES_MAX, PRIORITY_MAX,
+};
 pub use message::{Delivery, Message, Receipt, now_ms};
 pub use transport::{Promises, QueueDepth, Transport};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tidegate_core::Code;
 use tidegate_core::hex::hex;
 use tidegate_queue::{Delivery, Geotask, NotATask, QueueDepth, QueueError, Receipt, Transport, now_ms};
 use tokio::runtime::Runtime;
@@ -184,7 +185,7 @@ impl Feed {
                     let message =
                         format!("unknown kind {:?}; this worker knows {}", task.kind, known.join(", "));
                     let Some(fed) = self.desks.first() else { continue };
-                    (fed, Err(NotATask { code: "TASK_KIND_UNKNOWN", message }))
+                    (fed, Err(NotATask { code: Code::TASK_KIND_UNKNOWN, message }))
                 }
                 (None, Err(_)) => continue,
             };

@@ -195,8 +195,7 @@ impl QueueSource {
             let task = match task {
                 Ok(task) => task,
                 Err(not) => {
-                    let code = Code::new(not.code).unwrap_or(Code::UNEXPECTED_BODY);
-                    ready.push((delivery, Err(Problem::new(code, not.message))));
+                    ready.push((delivery, Err(Problem::new(not.code, not.message))));
                     continue;
                 }
             };
