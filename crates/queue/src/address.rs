@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use url::Url;
 
+use crate::embedded::DEFAULT_QUEUE;
+#[cfg(feature = "postgres")]
+use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
 use crate::transport::Transport;
@@ -54,7 +57,7 @@ impl QueueAddress {
         let file = text.strip_prefix("sqlite:").unwrap_or(text);
         if !file.contains("://") {
             let (path, query) = file.split_once('?').unwrap_or((file, ""));
-            let name = query.strip_prefix("queue=").unwrap_or("geotasks");
+            let name = query.strip_prefix("queue=").unwrap_or(DEFAULT_QUEUE);
             if path.is_empty() || (!query.is_empty() && !query.starts_with("queue=")) {
                 return refused("expected the path of a SQLite file, such as tasks.db?queue=geotasks".into());
             }
@@ -76,14 +79,24 @@ impl QueueAddress {
         }
     }
 
-    /// The name of the queue: the last part of the path.
+    /// The name of the queue: the last part of the path. That of PostgreSQL is the database, so its
+    /// queue is a parameter.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
             QueueAddress::Sqlite(_, name) => name,
+            QueueAddress::Server(url) if is_postgres(url) => {
+                let pairs = url.query().unwrap_or_default().split('&');
+                let name = pairs.filter_map(|pair| pair.strip_prefix("queue=")).next();
+                name.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_QUEUE)
+            }
             QueueAddress::Server(url) => url.path().rsplit('/').next().unwrap_or_default(),
         }
     }
+}
+
+fn is_postgres(url: &Url) -> bool {
+    matches!(url.scheme(), "postgres" | "postgresql")
 }
 
 impl std::fmt::Display for QueueAddress {
@@ -94,7 +107,8 @@ impl std::fmt::Display for QueueAddress {
             QueueAddress::Server(url) => {
                 write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
                 url.port().map_or(Ok(()), |port| write!(f, ":{port}"))?;
-                f.write_str(url.path())
+                f.write_str(url.path())?;
+                if is_postgres(url) { write!(f, ", queue {}", self.name()) } else { Ok(()) }
             }
         }
     }
@@ -120,6 +134,8 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
@@ -141,6 +157,9 @@ mod tests {
             format!("{redis} {redis:?}"),
             "redis://broker:6390/geotasks QueueAddress(redis://broker:6390/geotasks)"
         );
+        let postgres = parse("postgresql://me:secret@db/gis?sslmode=require&queue=tiles");
+        assert_eq!((postgres.name(), parse("postgres://db/gis").name()), ("tiles", "geotasks"));
+        assert_eq!(postgres.to_string(), "postgresql://db/gis, queue tiles");
         assert!(QueueAddress::parse("tasks.db?name=x").is_err());
         assert!(QueueAddress::parse("redis://[broken").is_err());
     }
