@@ -35,7 +35,7 @@ pub use expectation::MetricBound;
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
-    Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer,
+    FleetFallback, Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup, Manifest, MissingAnswer,
     OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule,
     RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
     SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
