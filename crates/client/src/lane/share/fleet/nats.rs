@@ -7,7 +7,8 @@ use super::address::ServerAddress;
 use super::backend::{FleetBackend, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, CONNECT_MAX, LEASE, REPLY_MAX};
 use crate::lock::lock;
-use async_nats::jetstream::kv::{Config, CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use futures_util::future::BoxFuture;
@@ -123,12 +124,22 @@ async fn bucket(stream: &Context, name: &str, max_age: Duration) -> io::Result<S
     let found = match stream.get_key_value(name).await {
         Ok(found) => found,
         Err(_) => {
-            let config = Config { bucket: name.to_owned(), history: 1, max_age, ..Config::default() };
-            match stream.create_key_value(config).await {
-                Ok(made) => made,
-                // Another process has made it just now.
-                Err(why) => stream.get_key_value(name).await.map_err(|_| failed(why))?,
-            }
+            // Why not `create_key_value`: it cannot read what servers before 2.10 say about an account.
+            let config = Config {
+                name: format!("KV_{name}"),
+                subjects: vec![format!("$KV.{name}.>")],
+                max_messages_per_subject: 1,
+                max_age,
+                discard: DiscardPolicy::New,
+                allow_rollup: true,
+                allow_direct: true,
+                deny_delete: true,
+                num_replicas: 1,
+                ..Config::default()
+            };
+            // Another process may have made it just now.
+            let made = stream.create_stream(config).await;
+            stream.get_key_value(name).await.map_err(|why| made.err().map_or_else(|| failed(why), failed))?
         }
     };
     let age = found.status().await.map_err(failed)?.max_age();
