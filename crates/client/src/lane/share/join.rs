@@ -8,8 +8,7 @@ use crate::lane::states::LaneStateRecord;
 use crate::lane::{LaneHandle, LaneInner};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::lane::LaneState;
 use tidegate_core::limit::{LimitBelief, LimitConfig};
@@ -77,6 +76,7 @@ fn adopt(lane: &LaneHandle, found: io::Result<OwnerSearch>, last: Option<LimitBe
         }
         Ok(OwnerSearch::Owned(mut ownership)) => {
             left = ownership.checkpoint.take();
+            state.processes = state.processes.max(1);
             state.mode = ShareMode::Owner(owner::start(lane, *ownership));
         }
         Err(why) => {
