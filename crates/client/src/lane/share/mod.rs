@@ -21,6 +21,10 @@
 //! | `Member` | the owner's lane |
 //! | `Apart` | its own lane, at its share of the last known rate: the server of the fleet is unreachable |
 
+#[cfg_attr(
+    not(all(feature = "fleet-nats", feature = "fleet-postgres", feature = "fleet-redis")),
+    allow(dead_code, reason = "a part of it is for the servers that are left out")
+)]
 mod fleet;
 mod join;
 mod meeting_place;

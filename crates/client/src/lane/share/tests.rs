@@ -17,6 +17,7 @@ use tidegate_core::{Code, Verdict, VerdictKind};
 use tokio::time::{Instant, sleep, timeout};
 
 mod fleet;
+mod tls;
 
 /// Where the lanes of one test meet.
 struct Meeting {
