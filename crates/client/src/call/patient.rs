@@ -53,7 +53,9 @@ fn when(until: Wall, now: Wall) -> String {
 fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     let (host, at) = (lane.key().host(), when(until, lane.clock().wall()));
     if let Some(server) = lane.unreachable() {
-        return format!("the limit of {host} is shared at {server}, which cannot be reached; next try at {at}");
+        return format!(
+            "the limit of {host} is shared at {server}, which cannot be reached; next try at {at}"
+        );
     }
     if code == Code::CIRCUIT_OPEN {
         return format!("{host} is failing; next call at {at}");

@@ -35,10 +35,10 @@ pub use expectation::MetricBound;
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
-    FleetFallback, Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup, Manifest, MissingAnswer,
-    OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule,
-    RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
-    SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
+    Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
+    Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope,
+    Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec,
+    SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

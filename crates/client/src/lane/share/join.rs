@@ -2,7 +2,7 @@
 
 use super::fleet::{FleetPlace, WhenUnreachable};
 use super::meeting_place::{MeetingPlace, OwnerSearch};
-use super::wire::{Checkpoint, ToOwner};
+use super::wire::{LaneCheckpoint, ToOwner};
 use super::{JOIN_PAUSE, ShareMode, member, owner};
 use crate::lane::states::LaneStateRecord;
 use crate::lane::{LaneHandle, LaneInner};
@@ -118,7 +118,7 @@ fn adopt(lane: &LaneHandle, found: io::Result<OwnerSearch>, last: Option<LimitBe
 }
 
 /// What an owner believed, if it is not too old.
-fn belief(left: &Checkpoint, now: tidegate_core::Now) -> Option<LimitBelief> {
+fn belief(left: &LaneCheckpoint, now: tidegate_core::Now) -> Option<LimitBelief> {
     let age = now.wall.millis().saturating_sub(left.saved_ms);
     let is_new = u128::from(age.unsigned_abs()) < BELIEF_KEPT.as_millis();
     is_new.then(|| left.knowledge.belief(now.mono))

@@ -6,7 +6,7 @@
 use super::fleet::{FleetListener, FleetPlace, Lease};
 use super::member::{OwnerStream, greet};
 use super::socket::{SocketListener, SocketLock, SocketPlace};
-use super::wire::Checkpoint;
+use super::wire::LaneCheckpoint;
 use super::{Fleet, HELLO_MAX, JOIN_ATTEMPTS, JOIN_PAUSE, SILENT_MAX};
 use std::io;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(super) struct Ownership {
     /// How long the right lasts; `None` if until the process ends.
     pub(super) lease: Option<Lease>,
     /// What the owner before has left.
-    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) checkpoint: Option<LaneCheckpoint>,
 }
 
 /// A stream of bytes in both directions.

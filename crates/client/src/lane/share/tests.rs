@@ -203,7 +203,7 @@ async fn what_the_server_asks_one_process_for_all_do(meeting: Meeting) {
 async fn a_spent_quota_refuses_the_calls_of_all(meeting: Meeting) {
     for wait in [Some(Duration::from_secs(3600)), None] {
         let meeting = meeting.anew();
-            let (owner, member) = meeting.pair(LimitConfig::default()).await;
+        let (owner, member) = meeting.pair(LimitConfig::default()).await;
         let permit = owner.acquire(None).await.unwrap();
         let until = wait.map(|wait| owner.clock().mono() + wait);
         let spent = Verdict {

@@ -81,7 +81,7 @@ pub(in super::super) struct LaneKnowledge {
 
 /// What an owner leaves to the next one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Checkpoint {
+pub(super) struct LaneCheckpoint {
     /// When it was written, in milliseconds since 1970.
     pub(super) saved_ms: i64,
     pub(super) knowledge: LaneKnowledge,

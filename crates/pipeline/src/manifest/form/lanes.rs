@@ -53,7 +53,9 @@ impl From<LanesKey> for LanesSpec {
     fn from(key: LanesKey) -> LanesSpec {
         match key {
             LanesKey::Url(url) => LanesSpec { url, when_unreachable: FleetFallback::default() },
-            LanesKey::Settings(LanesSettings { url, when_unreachable }) => LanesSpec { url, when_unreachable },
+            LanesKey::Settings(LanesSettings { url, when_unreachable }) => {
+                LanesSpec { url, when_unreachable }
+            }
         }
     }
 }

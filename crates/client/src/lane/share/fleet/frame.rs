@@ -31,15 +31,15 @@ pub(super) struct FrameHead {
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct FleetFrame {
     pub(super) head: FrameHead,
     pub(super) body: String,
 }
 
-impl Frame {
-    pub(super) fn parse(text: &str) -> Option<Frame> {
+impl FleetFrame {
+    pub(super) fn parse(text: &str) -> Option<FleetFrame> {
         let (head, body) = text.split_once('\n')?;
-        Some(Frame { head: serde_json::from_str(head).ok()?, body: body.to_owned() })
+        Some(FleetFrame { head: serde_json::from_str(head).ok()?, body: body.to_owned() })
     }
 
     pub(super) fn text(&self) -> String {
@@ -68,11 +68,11 @@ mod tests {
             end: false,
         };
         for body in ["", "\"alive\"\n", "{}\n{}\n"] {
-            let frame = Frame { head: head.clone(), body: body.to_owned() };
-            assert_eq!(Frame::parse(&frame.text()), Some(frame));
+            let frame = FleetFrame { head: head.clone(), body: body.to_owned() };
+            assert_eq!(FleetFrame::parse(&frame.text()), Some(frame));
         }
         for bad in ["", "\n", "{}\n", "no json\nx", "[1]"] {
-            assert_eq!(Frame::parse(bad), None, "{bad:?}");
+            assert_eq!(FleetFrame::parse(bad), None, "{bad:?}");
         }
     }
 }

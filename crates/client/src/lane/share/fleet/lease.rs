@@ -1,11 +1,11 @@
 //! The right to own a lane, which ends unless it is renewed.
 
 use super::backend::LeaseKey;
-use super::link::Link;
+use super::link::FleetLink;
 use super::{LEASE, RENEW_EVERY};
 use crate::lane::share::ShareMode;
 use crate::lane::share::owner::knowledge;
-use crate::lane::share::wire::{Checkpoint, LaneKnowledge};
+use crate::lane::share::wire::{LaneCheckpoint, LaneKnowledge};
 use crate::lane::{LaneHandle, LaneInner};
 use crate::lock::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(30);
 
 /// The right to own a lane.
 pub(in super::super) struct Lease {
-    link: Arc<Link>,
+    link: Arc<FleetLink>,
     key: LeaseKey,
     begin: Instant,
     /// Its end, in milliseconds after `begin`.
@@ -29,7 +29,7 @@ pub(in super::super) struct Lease {
 
 impl Lease {
     /// A lease that was asked for at that time.
-    pub(super) fn new(link: Arc<Link>, key: LeaseKey, asked: Instant) -> Lease {
+    pub(super) fn new(link: Arc<FleetLink>, key: LeaseKey, asked: Instant) -> Lease {
         link.speaking.fetch_add(1, Ordering::AcqRel);
         Lease { link, key, begin: asked, until_ms: AtomicU64::new(millis(LEASE)), saved: Mutex::default() }
     }
@@ -46,9 +46,10 @@ impl Lease {
             tokio::time::sleep(RENEW_EVERY).await;
             let checkpoint = {
                 let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
-                Checkpoint { saved_ms: lane.0.clock.wall().millis(), knowledge: knowledge(&lane) }
+                LaneCheckpoint { saved_ms: lane.0.clock.wall().millis(), knowledge: knowledge(&lane) }
             };
-            let is_due = lock(&self.saved).as_ref() != Some(&checkpoint.knowledge) || written.elapsed() > CHECKPOINT_EVERY;
+            let is_due = lock(&self.saved).as_ref() != Some(&checkpoint.knowledge)
+                || written.elapsed() > CHECKPOINT_EVERY;
             let text = is_due.then(|| serde_json::to_string(&checkpoint).unwrap_or_default());
             let asked = Instant::now();
             let Ok(true) = self.link.renew(&self.key, text.as_deref()).await else { return };

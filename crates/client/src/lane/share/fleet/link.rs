@@ -5,7 +5,7 @@
 
 use super::address::ServerAddress;
 use super::backend::{self, FleetBackend, LaneClaim, LeaseKey};
-use super::frame::{Frame, FrameHead};
+use super::frame::{FleetFrame, FrameHead};
 use super::{REPLY_MAX, thread};
 use crate::lane::share::meeting_place::LaneStream;
 use crate::lock::lock;
@@ -28,7 +28,7 @@ const NEWCOMERS_MAX: usize = 1024;
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The connection to the server.
-pub(super) struct Link {
+pub(super) struct FleetLink {
     /// The name of this process and of its inbox. A new connection has a new one, so what is late does not
     /// reach it.
     pub(super) inbox: String,
@@ -44,18 +44,18 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Routes {
     /// Threads by name, and whether this process is the owner's side.
-    threads: HashMap<(String, bool), mpsc::Sender<Frame>>,
+    threads: HashMap<(String, bool), mpsc::Sender<FleetFrame>>,
     /// The lanes that this process owns, by lane and epoch.
     owned: HashMap<(String, u64), mpsc::Sender<LaneStream>>,
 }
 
-impl Link {
+impl FleetLink {
     /// Connects.
-    pub(super) async fn connect(address: &ServerAddress) -> io::Result<Arc<Link>> {
+    pub(super) async fn connect(address: &ServerAddress) -> io::Result<Arc<FleetLink>> {
         let inbox = random_name()?;
         let (to, mut frames) = mpsc::channel(INBOX_MAX);
         let backend = backend::connect(address, &inbox, to).await?;
-        let link = Arc::new(Link {
+        let link = Arc::new(FleetLink {
             inbox,
             backend,
             routes: Mutex::default(),
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Sends a frame.
-    pub(super) async fn send(&self, inbox: &str, frame: &Frame) -> io::Result<()> {
+    pub(super) async fn send(&self, inbox: &str, frame: &FleetFrame) -> io::Result<()> {
         self.ask(self.backend.send(inbox, frame.text())).await
     }
 
@@ -138,7 +138,7 @@ impl Link {
     }
 
     /// Frames of a thread from now on.
-    pub(super) fn listen(&self, thread: &str, is_owner: bool) -> mpsc::Receiver<Frame> {
+    pub(super) fn listen(&self, thread: &str, is_owner: bool) -> mpsc::Receiver<FleetFrame> {
         let (to, frames) = mpsc::channel(THREAD_MAX);
         if !self.is_closed() {
             lock(&self.routes).threads.insert((thread.to_owned(), is_owner), to);
@@ -152,7 +152,7 @@ impl Link {
 
     /// Passes a frame on.
     async fn route(self: &Arc<Self>, text: &str) {
-        let Some(frame) = Frame::parse(text) else { return };
+        let Some(frame) = FleetFrame::parse(text) else { return };
         let key = (frame.head.thread.clone(), frame.head.to_owner);
         let newcomers = {
             let mut routes = lock(&self.routes);
@@ -183,9 +183,12 @@ impl Link {
     }
 
     /// The frame that ends a thread, as an answer to this one.
-    fn last_word(&self, head: FrameHead) -> Frame {
+    fn last_word(&self, head: FrameHead) -> FleetFrame {
         let (from, to_owner, at_ms) = (self.inbox.clone(), !head.to_owner, self.clock_ms());
-        Frame { head: FrameHead { from, to_owner, at_ms, end: true, seq: 0, ..head }, body: String::new() }
+        FleetFrame {
+            head: FrameHead { from, to_owner, at_ms, end: true, seq: 0, ..head },
+            body: String::new(),
+        }
     }
 
     /// Waits until all threads that end have said so.

@@ -41,7 +41,7 @@ pub(super) use place::{FleetListener, FleetPlace};
 
 use crate::secret::Secret;
 use address::ServerAddress;
-use link::Link;
+use link::FleetLink;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub struct Fleet(Arc<FleetInner>);
 struct FleetInner {
     address: ServerAddress,
     when_unreachable: WhenUnreachable,
-    link: tokio::sync::Mutex<Option<Arc<Link>>>,
+    link: tokio::sync::Mutex<Option<Arc<FleetLink>>>,
 }
 
 impl Fleet {
@@ -103,14 +103,14 @@ impl Fleet {
     }
 
     /// The connection to the server; a new one if the last one is lost.
-    async fn link(&self) -> io::Result<Arc<Link>> {
+    async fn link(&self) -> io::Result<Arc<FleetLink>> {
         let mut held = self.0.link.lock().await;
         if let Some(link) = held.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
         *held = None;
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-        let link = timeout(CONNECT_MAX, Link::connect(&self.0.address)).await.map_err(|_| slow())??;
+        let link = timeout(CONNECT_MAX, FleetLink::connect(&self.0.address)).await.map_err(|_| slow())??;
         Ok(held.insert(link).clone())
     }
 
@@ -140,8 +140,8 @@ impl Eq for Fleet {}
 /// What tests of a fleet do to its server.
 #[cfg(test)]
 pub(super) mod testing {
-    use super::backend::LeaseKey;
     use super::Fleet;
+    use super::backend::LeaseKey;
     use crate::lane::Lanes;
     use std::io;
 

@@ -3,11 +3,11 @@
 use super::backend::LeaseKey;
 use super::frame::FrameHead;
 use super::lease::Lease;
-use super::link::{Link, random_name};
+use super::link::{FleetLink, random_name};
 use super::{Fleet, LEASE, WhenUnreachable, thread};
 use crate::lane::share::meeting_place::{LaneListener, LaneStream, OwnerSearch, Ownership};
 use crate::lane::share::member::greet;
-use crate::lane::share::wire::Checkpoint;
+use crate::lane::share::wire::LaneCheckpoint;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,9 @@ impl FleetPlace {
                     listener: LaneListener::Fleet(listener),
                     lease: Some(Lease::new(link, key, asked)),
                     // One that cannot be read is of another version.
-                    checkpoint: claim.checkpoint.and_then(|text| serde_json::from_str::<Checkpoint>(&text).ok()),
+                    checkpoint: claim
+                        .checkpoint
+                        .and_then(|text| serde_json::from_str::<LaneCheckpoint>(&text).ok()),
                 })));
             }
             let head = FrameHead {
@@ -85,7 +87,7 @@ impl FleetPlace {
 
 /// Where members come in, until it is dropped.
 pub(in super::super) struct FleetListener {
-    link: Arc<Link>,
+    link: Arc<FleetLink>,
     key: LeaseKey,
     newcomers: mpsc::Receiver<LaneStream>,
 }

@@ -89,9 +89,10 @@ fn client(address: &ServerAddress) -> io::Result<Client> {
     let url = address.url.reveal();
     let client = if root.is_some() || own.is_some() {
         let client_tls = match own {
-            Some((cert, key)) => {
-                Some(ClientTlsConfig { client_cert: read("sslcert", cert)?, client_key: read("sslkey", key)? })
-            }
+            Some((cert, key)) => Some(ClientTlsConfig {
+                client_cert: read("sslcert", cert)?,
+                client_key: read("sslkey", key)?,
+            }),
             None => None,
         };
         let root_cert = root.as_deref().map(|path| read("sslrootcert", path)).transpose()?;

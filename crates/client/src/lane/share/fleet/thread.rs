@@ -5,8 +5,8 @@
 //! there is little.
 
 use super::LATE_MAX;
-use super::frame::{BODY_SOFT_MAX, Frame, FrameHead};
-use super::link::Link;
+use super::frame::{BODY_SOFT_MAX, FleetFrame, FrameHead};
+use super::link::FleetLink;
 use crate::lane::share::meeting_place::LaneStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Opens a thread. `head` is the last frame of the other side or, for a member that begins, the first one of
 /// its own. `peer` is the inbox of the other side.
-pub(super) fn open(link: &Arc<Link>, head: FrameHead, peer: String, is_owner: bool) -> LaneStream {
+pub(super) fn open(link: &Arc<FleetLink>, head: FrameHead, peer: String, is_owner: bool) -> LaneStream {
     let frames = link.listen(&head.thread, is_owner);
     let (near, far) = duplex(BUFFER_BYTES);
     let thread = Thread {
@@ -59,7 +59,7 @@ impl Drop for Speaking<'_> {
 }
 
 struct Thread {
-    link: Arc<Link>,
+    link: Arc<FleetLink>,
     head: FrameHead,
     peer: String,
 }
@@ -92,8 +92,8 @@ impl Heard {
 }
 
 impl Thread {
-    fn frame(&self, seq: u64, end: bool, body: String) -> Frame {
-        Frame { head: FrameHead { seq, end, at_ms: self.link.clock_ms(), ..self.head.clone() }, body }
+    fn frame(&self, seq: u64, end: bool, body: String) -> FleetFrame {
+        FleetFrame { head: FrameHead { seq, end, at_ms: self.link.clock_ms(), ..self.head.clone() }, body }
     }
 
     /// Sends what is written. A member begins with an empty frame, so that the owner knows of it.
@@ -129,7 +129,7 @@ impl Thread {
     async fn hear(
         &self,
         mut to: impl AsyncWrite + Unpin,
-        mut frames: mpsc::Receiver<Frame>,
+        mut frames: mpsc::Receiver<FleetFrame>,
         heard: &mut Heard,
     ) {
         while let Some(frame) = frames.recv().await {

@@ -134,7 +134,8 @@ async fn an_owner_whose_lane_was_taken_is_fenced_and_becomes_a_member(meeting: M
     done(first.acquire(None).await.unwrap());
     becomes(&first, LaneRole::Owner { members: 0 }).await;
     // Somebody takes the lane although it is held, as after a server has lost its data.
-    let id = LaneStates::open(&meeting.dir.path().join("state"), Clock::system()).id(&key(meeting.dir.path())).id;
+    let id =
+        LaneStates::open(&meeting.dir.path().join("state"), Clock::system()).id(&key(meeting.dir.path())).id;
     let taken = testing::take(&fleet, &id).await.unwrap();
     assert!(taken.epoch > taken.epoch_before, "{taken:?}");
     assert!(!taken.renewed_before, "the old epoch is refused");
@@ -159,7 +160,8 @@ async fn a_process_that_leaves_gives_its_lane_to_another_at_once(meeting: Meetin
     becomes(&member, LaneRole::Member).await;
     lanes.leave().await;
     let LaneScope::Fleet(fleet) = meeting.scope() else { panic!() };
-    let id = LaneStates::open(&meeting.dir.path().join("state"), Clock::system()).id(&key(meeting.dir.path())).id;
+    let id =
+        LaneStates::open(&meeting.dir.path().join("state"), Clock::system()).id(&key(meeting.dir.path())).id;
     // The lane was given up before `leave` returned: the next owner is the member, or whoever asks first.
     let next = testing::owner(&fleet, &id).await.unwrap();
     assert_ne!(Some(next), testing::inbox(&lanes).await);

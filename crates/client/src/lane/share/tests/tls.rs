@@ -56,7 +56,8 @@ fn certificates(dir: &Path) {
 /// Lanes are shared with the right certificate and password, and not without.
 async fn asks_for_both(dir: &Path, scheme: &str, user: &str, port: u16) {
     let at = |name: &str| dir.join(name).display().to_string();
-    let files = format!("sslrootcert={}&sslcert={}&sslkey={}", at("ca.crt"), at("client.crt"), at("client.key"));
+    let files =
+        format!("sslrootcert={}&sslcert={}&sslkey={}", at("ca.crt"), at("client.crt"), at("client.key"));
     let root = format!("sslrootcert={}", at("ca.crt"));
     let good = format!("{scheme}://{user}:hunter2@localhost:{port}?{files}");
     let (owner, member) = Meeting::at(good.clone()).pair(LimitConfig::default()).await;
