@@ -209,7 +209,11 @@ fn rate(manifest: &Manifest) -> String {
         Some(_) if limit.burst > 1 => format!("; bursts of {}", limit.burst),
         _ => String::new(),
     };
-    format!("{rate}{burst}; at most {} in flight", limit.max_in_flight)
+    let shared = match &manifest.pipeline.lanes {
+        Some(lanes) => format!("; shared with other machines at {}", lanes.url),
+        None => String::new(),
+    };
+    format!("{rate}{burst}; at most {} in flight{shared}", limit.max_in_flight)
 }
 
 /// What each gate does, in the words of `plan`.
