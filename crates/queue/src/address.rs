@@ -136,6 +136,10 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
     match url.scheme() {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
+        #[cfg(feature = "pubsub")]
+        "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
+        #[cfg(feature = "sqs")]
+        "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
