@@ -11,6 +11,8 @@ use url::Url;
 
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "redis")]
+use crate::redis::RedisQueue;
 use crate::transport::Transport;
 
 /// The default lease.
@@ -120,6 +122,8 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),

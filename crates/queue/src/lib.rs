@@ -16,6 +16,8 @@
 //! | `address` | URLs of queues; opens them |
 //! | `error` | why a queue cannot be used |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
+//! | `redis` | Redis Streams |
+//! | `parameters` | the parts of the URL of a server |
 //! | `conformance` | the suite |
 
 mod address;
@@ -25,6 +27,10 @@ mod embedded;
 mod error;
 mod geotask;
 mod message;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod parameters;
+#[cfg(feature = "redis")]
+mod redis;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
