@@ -14,6 +14,8 @@ use crate::embedded::DEFAULT_QUEUE;
 use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "redis")]
+use crate::redis::RedisQueue;
 use crate::transport::Transport;
 
 /// The default lease.
@@ -140,6 +142,8 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
         "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
         #[cfg(feature = "sqs")]
         "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),

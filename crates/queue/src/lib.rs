@@ -18,6 +18,8 @@
 //! | `error` | why a queue cannot be used |
 //! | `cloud`, `sqs`, `pubsub` | the queues of AWS and Google, over our own HTTP and lanes |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
+//! | `redis` | Redis Streams |
+//! | `parameters` | the parts of the URL of a server |
 //! | `conformance` | the suite |
 
 mod address;
@@ -34,6 +36,10 @@ mod message;
 mod pubsub;
 #[cfg(feature = "sqs")]
 mod sqs;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod parameters;
+#[cfg(feature = "redis")]
+mod redis;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
