@@ -120,10 +120,19 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "rabbitmq")]
+        "amqp" | "amqps" => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
     }
+}
+
+/// A part of a URL without percent encoding.
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+pub(crate) fn decoded(part: &str) -> String {
+    let query = part.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    url::form_urlencoded::parse(query.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

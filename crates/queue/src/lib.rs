@@ -16,6 +16,8 @@
 //! | `address` | URLs of queues; opens them |
 //! | `error` | why a queue cannot be used |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
+//! | `rabbitmq` | RabbitMQ, quorum queues |
+//! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
 
 mod address;
@@ -25,6 +27,8 @@ mod embedded;
 mod error;
 mod geotask;
 mod message;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
