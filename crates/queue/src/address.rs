@@ -60,7 +60,7 @@ impl QueueAddress {
             }
             return Ok(QueueAddress::Sqlite(path.into(), name.into()));
         }
-        match Url::parse(text) {
+        match Url::parse(&one_host(text)) {
             Ok(url) => Ok(QueueAddress::Server(url)),
             // The text may contain a password.
             Err(e) => refused(format!("the URL of the queue is invalid: {e}")),
@@ -120,12 +120,33 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "kafka")]
+        "kafka" | "kafka+tls" => Ok(Arc::new(crate::kafka::KafkaQueue::open(url, options).await?)),
         #[cfg(feature = "rabbitmq")]
         "amqp" | "amqps" => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
     }
+}
+
+/// A URL has one host. Further hosts of a cluster become parameters: `kafka://a:1,b:2/topic` is
+/// `kafka://a:1/topic?server=b:2`.
+fn one_host(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| scheme.starts_with("kafka")) else {
+        return text.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let mut hosts = authority[hosts_at..].split(',');
+    let first = hosts.next().unwrap_or_default();
+    let mut url = format!("{scheme}://{}{first}{path}", &authority[..hosts_at]);
+    for host in hosts {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str("server=");
+        url.push_str(host);
+    }
+    url
 }
 
 /// A part of a URL without percent encoding.
@@ -150,6 +171,9 @@ mod tests {
             format!("{redis} {redis:?}"),
             "redis://broker:6390/geotasks QueueAddress(redis://broker:6390/geotasks)"
         );
+        let kafka = parse("kafka://me:secret@a:1,b:2,c:3/topic?sasl=plain");
+        assert_eq!(kafka, parse("kafka://me:secret@a:1/topic?sasl=plain&server=b:2&server=c:3"));
+        assert_eq!(format!("{kafka}"), "kafka://a:1/topic");
         assert!(QueueAddress::parse("tasks.db?name=x").is_err());
         assert!(QueueAddress::parse("redis://[broken").is_err());
     }

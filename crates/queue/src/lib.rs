@@ -26,6 +26,8 @@ pub mod conformance;
 mod embedded;
 mod error;
 mod geotask;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod message;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;

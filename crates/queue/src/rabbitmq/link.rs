@@ -106,8 +106,9 @@ impl RabbitServer {
     fn login_error(&self, error: &Error) -> QueueError {
         let at = format!("{}:{}", self.login.get_host(), self.login.get_port());
         let text = error.to_string();
+        let ends = ["peer shutdown", "interrupted", "reset by peer"];
         let (is_login, is_certificate) =
-            (text.contains("peer shutdown") || text.contains("interrupted"), text.contains("certificate"));
+            (ends.iter().any(|end| text.contains(end)), text.contains("certificate"));
         let is_refused = is_login || is_certificate || matches!(error, Error::ConnectionOpenError(_));
         let what = if is_login {
             "the server ended the connection at the login; check user, password and virtual host"
@@ -133,7 +134,7 @@ impl RabbitServer {
                     )]);
                 }
                 Err(why) if why.starts_with("406") => {}
-                Err(why) => return Err(QueueError::Refused(format!("RabbitMQ: {why}"))),
+                Err(why) => return Err(refusal(&why)),
             }
         }
         match link.declare(QueueDeclareArguments::new(&self.queue).passive(true).finish()).await? {
@@ -141,8 +142,18 @@ impl RabbitServer {
                 "the queue {} is not a quorum queue: a classic queue loses messages when its server is lost, and does not count deliveries; use a queue with x-queue-type quorum",
                 self.queue
             )]),
-            Err(why) => Err(QueueError::Refused(format!("RabbitMQ: {why}"))),
+            Err(why) => Err(refusal(&why)),
         }
+    }
+}
+
+/// The answer to a declaration. A server that starts cannot say yet what it has, so only a missing
+/// permission and a wrong argument are final.
+pub(super) fn refusal(why: &str) -> QueueError {
+    if why.starts_with("403") || why.starts_with("406") {
+        QueueError::Refused(format!("RabbitMQ: {why}"))
+    } else {
+        lost(why)
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, oneshot};
 use url::Url;
 
 use self::consume::RabbitConsumer;
-use self::link::{ANSWER, Link, RabbitServer, lost, whole};
+use self::link::{ANSWER, Link, RabbitServer, lost, refusal, whole};
 use self::waiting::{WAITS, declare_waiting, wait_for, waiting_queue};
 use self::wire::{Outgoing, outgoing};
 use crate::address::QueueOptions;
@@ -173,7 +173,7 @@ impl RabbitPublisher {
             let mut declared = self.declared.lock().await;
             if !declared.contains(&wait) {
                 let answer = self.link.declare(declare_waiting(queue, wait)).await?;
-                answer.map_err(|why| QueueError::Refused(format!("RabbitMQ: {why}")))?;
+                answer.map_err(|why| refusal(&why))?;
                 declared.insert(wait);
             }
         }
