@@ -20,6 +20,8 @@
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
 //! | `redis` | Redis Streams |
 //! | `parameters` | the parts of the URL of a server |
+//! | `rabbitmq` | RabbitMQ, quorum queues |
+//! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
 
 mod address;
@@ -31,6 +33,8 @@ pub mod conformance;
 mod embedded;
 mod error;
 mod geotask;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod message;
 #[cfg(feature = "pubsub")]
 mod pubsub;
@@ -40,6 +44,8 @@ mod sqs;
 mod parameters;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
