@@ -25,9 +25,9 @@
 //! | `conformance` | the suite |
 
 mod address;
-mod cloud_event;
 #[cfg(any(feature = "pubsub", feature = "sqs"))]
 mod cloud;
+mod cloud_event;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod embedded;
@@ -36,16 +36,16 @@ mod geotask;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod message;
-#[cfg(feature = "pubsub")]
-mod pubsub;
-#[cfg(feature = "sqs")]
-mod sqs;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod parameters;
-#[cfg(feature = "redis")]
-mod redis;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};

@@ -112,8 +112,10 @@ async fn a_node_that_is_killed_under_load_loses_nothing_and_speaks_tls() {
     assert_eq!(received[0].message.key, "over-tls");
 
     // The certificate is not for this name, and not from an authority of the operating system.
-    for url in [node.tls_url("127.0.0.1", "geotasks"), node.tls_url("localhost", "geotasks").replace("?ca=", "?vhost=")]
-    {
+    for url in [
+        node.tls_url("127.0.0.1", "geotasks"),
+        node.tls_url("localhost", "geotasks").replace("?ca=", "?vhost="),
+    ] {
         let error = worker(&url, "b", Duration::from_secs(10)).await.err().unwrap();
         assert!(matches!(&error, QueueError::Refused(why) if why.contains("certificate")), "{error}");
     }

@@ -196,7 +196,11 @@ impl Group {
     }
 
     /// Hands out what is read, or waits for it.
-    pub(super) async fn receive(self: &Arc<Group>, most: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+    pub(super) async fn receive(
+        self: &Arc<Group>,
+        most: usize,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, QueueError> {
         self.join().await?;
         let end = Instant::now() + wait;
         loop {
@@ -215,7 +219,8 @@ impl Group {
                 None if left.is_zero() => return Ok(taken),
                 _ => {}
             }
-            let until_due = due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
+            let until_due =
+                due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
             let _ = tokio::time::timeout(left.min(until_due), arrived).await;
         }
     }
@@ -249,7 +254,11 @@ impl Group {
     }
 
     /// Publishes copies, and finishes the originals when the copies are confirmed.
-    pub(super) async fn replace(&self, deliveries: &[Delivery], not_before: Option<i64>) -> Result<(), QueueError> {
+    pub(super) async fn replace(
+        &self,
+        deliveries: &[Delivery],
+        not_before: Option<i64>,
+    ) -> Result<(), QueueError> {
         let is_held = |delivery: &&Delivery| self.with(|positions| positions.holds(&delivery.receipt));
         let held: Vec<&Delivery> = deliveries.iter().filter(is_held).collect();
         let copy = |delivery: &&Delivery| {
