@@ -14,6 +14,8 @@ use crate::embedded::DEFAULT_QUEUE;
 use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "redis")]
+use crate::redis::RedisQueue;
 use crate::transport::Transport;
 
 /// The default lease.
@@ -63,7 +65,7 @@ impl QueueAddress {
             }
             return Ok(QueueAddress::Sqlite(path.into(), name.into()));
         }
-        match Url::parse(text) {
+        match Url::parse(&one_host(text)) {
             Ok(url) => Ok(QueueAddress::Server(url)),
             // The text may contain a password.
             Err(e) => refused(format!("the URL of the queue is invalid: {e}")),
@@ -136,10 +138,46 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
     match url.scheme() {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
+        #[cfg(feature = "pubsub")]
+        "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
+        #[cfg(feature = "sqs")]
+        "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
+        #[cfg(feature = "kafka")]
+        "kafka" | "kafka+tls" => Ok(Arc::new(crate::kafka::KafkaQueue::open(url, options).await?)),
+        #[cfg(feature = "rabbitmq")]
+        "amqp" | "amqps" => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
     }
+}
+
+/// A URL has one host. Further hosts of a cluster become parameters: `kafka://a:1,b:2/topic` is
+/// `kafka://a:1/topic?server=b:2`.
+fn one_host(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| scheme.starts_with("kafka")) else {
+        return text.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let mut hosts = authority[hosts_at..].split(',');
+    let first = hosts.next().unwrap_or_default();
+    let mut url = format!("{scheme}://{}{first}{path}", &authority[..hosts_at]);
+    for host in hosts {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str("server=");
+        url.push_str(host);
+    }
+    url
+}
+
+/// A part of a URL without percent encoding.
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+pub(crate) fn decoded(part: &str) -> String {
+    let query = part.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    url::form_urlencoded::parse(query.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -160,6 +198,9 @@ mod tests {
         let postgres = parse("postgresql://me:secret@db/gis?sslmode=require&queue=tiles");
         assert_eq!((postgres.name(), parse("postgres://db/gis").name()), ("tiles", "geotasks"));
         assert_eq!(postgres.to_string(), "postgresql://db/gis, queue tiles");
+        let kafka = parse("kafka://me:secret@a:1,b:2,c:3/topic?sasl=plain");
+        assert_eq!(kafka, parse("kafka://me:secret@a:1/topic?sasl=plain&server=b:2&server=c:3"));
+        assert_eq!(format!("{kafka}"), "kafka://a:1/topic");
         assert!(QueueAddress::parse("tasks.db?name=x").is_err());
         assert!(QueueAddress::parse("redis://[broken").is_err());
     }

@@ -22,12 +22,15 @@ mod keys;
 mod man;
 mod plan;
 mod profiles;
+mod queue;
 mod run;
 mod schema;
 mod serve;
 mod simulate;
 mod store;
+mod submit;
 mod validate;
+mod worker;
 
 use std::io;
 
@@ -44,6 +47,9 @@ pub(crate) enum Verb {
     Plan(plan::Args),
     Run(run::Args),
     Serve(Box<serve::Args>),
+    Worker(worker::Args),
+    Submit(Box<submit::Args>),
+    Queue(queue::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
     Fetch(Box<fetch::Args>),
@@ -75,7 +81,10 @@ impl Verb {
             Verb::Plan(args) => plan::run(args),
             Verb::Run(args) => run::run(args),
             Verb::Serve(args) => serve::run(args),
+            Verb::Worker(args) => worker::run(args),
             Verb::Validate(args) => validate::run(args),
+            Verb::Submit(args) => submit::run(args),
+            Verb::Queue(args) => queue::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),
             Verb::Fetch(args) => fetch::run(args),

@@ -88,6 +88,7 @@ metrics! {
     LANE_LIMIT_CHANGES = Counter "tidegate_lane_limit_changes_total" ["host"] "{change}" "How often lanes changed their mind about the kind of limit.";
     LANE_ROLE = Gauge "tidegate_lane_role" ["host", "role"] "{lane}" "Lanes that this process has alone, owns, or is a member of.";
     LANE_OWNER_CHANGES = Counter "tidegate_lane_owner_changes_total" ["host"] "{change}" "How often the owner of a shared lane was replaced.";
+    LANE_UNREACHABLE = Gauge "tidegate_lane_server_unreachable" ["host"] "{lane}" "Lanes that are shared at a server which cannot be reached.";
     LANE_WAITING = Gauge "tidegate_lane_waiting" ["host"] "{call}" "Calls that wait for the lane.";
     LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Time until the server accepts the next call.";
     BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the current state of the breaker.";
@@ -120,6 +121,12 @@ metrics! {
     LAST_RUN_STATUS = Gauge "tidegate_last_run_status" ["status"] "1" "1 for the status of the last run; running may also mean killed.";
     LAST_RUN_READ = Gauge "tidegate_last_run_records_read" [] "{record}" "Records read by the last run.";
     LAST_RUN_RECORDS = Gauge "tidegate_last_run_records" ["outcome"] "{record}" "Records of the last run, by outcome.";
+
+    QUEUE_MESSAGES = Gauge "tidegate_queue_messages" ["state"] "{message}" "Messages in the queue, as the broker says: ready, leased, waiting.";
+    QUEUE_OLDEST = Gauge "tidegate_queue_oldest_seconds" [] "s" "Age of the oldest message that can be delivered.";
+    TASKS = Counter "tidegate_tasks_total" ["outcome"] "{task}" "Tasks of this worker: done, dead, repeated (done before), taken_over by another worker, requeued.";
+    TASKS_RECEIVED = Counter "tidegate_tasks_received_total" [] "{task}" "Tasks that this worker has received.";
+    TASKS_REDELIVERED = Counter "tidegate_tasks_redelivered_total" [] "{task}" "Of those, tasks that were delivered before.";
 
     ALERT = Gauge "tidegate_alert_firing" ["alert"] "1" "1 while the alert fires.";
     SPANS_DROPPED = Counter "tidegate_spans_dropped_total" [] "{span}" "Spans of ordinary calls that were dropped because there were too many.";

@@ -69,6 +69,7 @@ pub struct Telemetry {
     groups: Mutex<BTreeMap<(String, String), RejectGroup>>,
     letters: Mutex<Option<Health>>,
     alerts: Mutex<Vec<(&'static str, bool)>>,
+    tasks: Mutex<Vec<Sample>>,
     spans_dropped: AtomicU64,
 }
 
@@ -159,6 +160,11 @@ impl Telemetry {
         lock(&self.alerts).clone()
     }
 
+    /// Sets the samples of a queue and its tasks.
+    pub fn tasks(&self, samples: Vec<Sample>) {
+        *lock(&self.tasks) = samples;
+    }
+
     /// Counts dropped spans.
     pub fn spans_dropped(&self, n: u64) {
         add(&self.spans_dropped, n);
@@ -185,6 +191,7 @@ impl Telemetry {
         if let Some(health) = &*lock(&self.letters) {
             out.extend(letter_samples(health, now_ms()));
         }
+        out.extend(lock(&self.tasks).iter().cloned());
         for (alert, firing) in &*lock(&self.alerts) {
             out.push(Sample::of(&m::ALERT, &[alert], f64::from(u8::from(*firing))));
         }

@@ -100,6 +100,8 @@ pub struct TaskDesk {
     pub(super) worker: String,
     /// The most tasks in the inbox, and on a page.
     pub(super) capacity: usize,
+    /// The most tasks in work.
+    pub(super) work_max: usize,
     state: Mutex<DeskState>,
     changed: Condvar,
     table: Mutex<Option<Box<dyn TaskTable>>>,
@@ -111,11 +113,16 @@ pub struct TaskDesk {
 const SLICE: Duration = Duration::from_millis(100);
 
 impl TaskDesk {
-    pub(super) fn new(kinds: Vec<String>, worker: &str, capacity: usize) -> Arc<TaskDesk> {
+    pub(super) fn new(
+        kinds: Vec<String>,
+        worker: &str,
+        (capacity, work_max): (usize, usize),
+    ) -> Arc<TaskDesk> {
         Arc::new(TaskDesk {
             kinds,
             worker: worker.to_owned(),
             capacity,
+            work_max,
             state: Mutex::default(),
             changed: Condvar::new(),
             table: Mutex::default(),
@@ -165,17 +172,21 @@ impl TaskDesk {
         let _unused = self.changed.wait_timeout_while(state, wait.min(SLICE), full);
     }
 
-    /// Takes up to `most` tasks out of the inbox; waits a moment for the first. `None` if nothing more
-    /// will come.
-    pub(super) fn take(&self, most: usize) -> Option<Vec<ReceivedTask>> {
+    /// Takes tasks out of the inbox, as many as may be in work; waits a moment for the first. `None` if
+    /// nothing more will come.
+    pub(super) fn take(&self) -> Option<Vec<ReceivedTask>> {
         let state = self.state();
-        let empty = |state: &mut DeskState| state.inbox.is_empty() && !state.is_closed;
+        let in_work = |state: &DeskState| state.pages.values().map(Vec::len).sum::<usize>();
+        let room = |state: &DeskState| self.capacity.min(self.work_max.saturating_sub(in_work(state)));
+        let empty = |state: &mut DeskState| {
+            (state.inbox.is_empty() && !state.is_closed) || (!state.inbox.is_empty() && room(state) == 0)
+        };
         let (mut state, _) = match self.changed.wait_timeout_while(state, SLICE, empty) {
             Ok(waited) => waited,
             Err(poisoned) => poisoned.into_inner(),
         };
-        let count = most.min(state.inbox.len());
-        if count == 0 && state.is_closed {
+        let count = room(&state).min(state.inbox.len());
+        if state.inbox.is_empty() && state.is_closed {
             return None;
         }
         let taken: Vec<ReceivedTask> = state.inbox.drain(..count).collect();

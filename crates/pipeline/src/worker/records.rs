@@ -35,7 +35,7 @@ pub(super) struct PayloadRules {
 }
 
 #[derive(serde::Deserialize)]
-struct Collection<'a> {
+struct PayloadShape<'a> {
     #[serde(rename = "type")]
     kind: Option<&'a str>,
     #[serde(borrow)]
@@ -67,7 +67,7 @@ pub(super) fn append(
     if payload.len() as u64 > rules.bytes_max {
         return Err(too_large(payload.len() as u64, rules));
     }
-    let known: Collection<'_> = serde_json::from_str(payload)
+    let known: PayloadShape<'_> = serde_json::from_str(payload)
         .map_err(|_| problem(Code::SCHEMA_MISMATCH, "the payload is not an object with names and values"))?;
     match (known.kind, known.features) {
         (Some("FeatureCollection"), Some(features)) => {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,12 @@ use crate::lock::lock;
 use crate::manifest::{DeadLetters, Manifest, SourceSpec, TaskSource, WriteMode};
 use crate::run::{End, RunError, RunOptions, RunReport, RunWatch, StateDir, run};
 use crate::secret::SecretRef;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Sample, Telemetry, metric};
 
 /// The most tasks of a page.
 const PAGE_MAX: usize = 1000;
+/// The number of pages in work.
+const PAGES: usize = 4;
 /// The pause after the sink was down, and the longest.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -39,6 +41,8 @@ pub struct WorkerOptions {
     pub worker: String,
     /// Whether it ends when the queue is empty.
     pub is_once: bool,
+    /// The most tasks of a pipeline in work at once; by default as many as are fastest.
+    pub at_once: Option<usize>,
     /// Set to stop: what is in work is committed or returned.
     pub stop: Arc<AtomicBool>,
 }
@@ -64,8 +68,10 @@ pub fn worker_name() -> String {
     let mut chance = [0; 6];
     // Without random bytes, the time and the process make it unique.
     let _unused = getrandom::fill(&mut chance);
-    let host = crate::letter::worker();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or(host);
     let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+    let host = if host.is_empty() { "worker".to_owned() } else { host };
     format!("{host}-{}-{:x}{}", std::process::id(), now_ms(), hex(&chance))
 }
 
@@ -91,15 +97,14 @@ impl WorkerJob {
     /// When the manifest cannot be used by a worker.
     pub fn new(
         manifest: &Manifest,
-        options: RunOptions,
+        (run, options): (RunOptions, &WorkerOptions),
         telemetry: Arc<Telemetry>,
-        worker: &str,
     ) -> Result<WorkerJob, RunError> {
         let mut manifest = manifest.clone();
         let (source, tasks) = queue_of(&manifest)?;
         let address = source.queue.as_deref().unwrap_or_default();
-        let address = address_of(address, &options.folder)
-            .map_err(|e| RunError::Setup(format!("source.queue: {e}")))?;
+        let address =
+            address_of(address, &run.folder).map_err(|e| RunError::Setup(format!("source.queue: {e}")))?;
         let mode =
             manifest.pipeline.sink.as_ref().map_or(WriteMode::Replace, crate::manifest::SinkSpec::mode);
         if !matches!(mode, WriteMode::Upsert | WriteMode::Append) {
@@ -111,10 +116,11 @@ impl WorkerJob {
         let kinds = if tasks.kinds.is_empty() { vec![id.clone()] } else { tasks.kinds.clone() };
         let lease = Duration::from_secs_f64(tasks.lease_seconds);
         let group = source.group.clone().unwrap_or(id);
-        let capacity = PAGE_MAX.min(source.batch_size as usize);
-        let desk = TaskDesk::new(kinds, worker, capacity);
+        let at_once = options.at_once.unwrap_or(PAGES * PAGE_MAX).max(1);
+        let capacity = PAGE_MAX.min(source.batch_size as usize).min(at_once);
+        let desk = TaskDesk::new(kinds, &options.worker, (capacity, at_once));
         manifest.pipeline.dead_letters.get_or_insert_with(DeadLetters::default);
-        Ok(WorkerJob { manifest, options, telemetry, desk, address, group, lease, feed: None })
+        Ok(WorkerJob { manifest, options: run, telemetry, desk, address, group, lease, feed: None })
     }
 
     /// The manifest.
@@ -127,6 +133,38 @@ impl WorkerJob {
     #[must_use]
     pub fn desk(&self) -> &TaskDesk {
         &self.desk
+    }
+
+    /// Sets the metrics of its queue and tasks.
+    pub fn measure(&self) {
+        let counts = &self.desk.counts;
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        let task = |outcome: &str, count: &AtomicU64| Sample::of(&metric::TASKS, &[outcome], get(count));
+        let mut samples = vec![
+            task("done", &counts.done),
+            task("dead", &counts.dead),
+            task("repeated", &counts.repeated),
+            task("taken_over", &counts.lost),
+            task("requeued", &counts.requeued),
+            Sample::number(&metric::TASKS_RECEIVED, get(&counts.received)),
+            Sample::number(&metric::TASKS_REDELIVERED, get(&counts.redelivered)),
+        ];
+        if let Some(depth) = self.depth() {
+            let mut state = |name: &str, count: Option<u64>| {
+                samples.extend(count.map(|n| Sample::of(&metric::QUEUE_MESSAGES, &[name], n as f64)));
+            };
+            state("ready", Some(depth.ready));
+            state("leased", depth.leased);
+            state("waiting", depth.waiting);
+            samples.extend(depth.oldest_ms.map(|ms| Sample::number(&metric::QUEUE_OLDEST, ms as f64 / 1e3)));
+        }
+        self.telemetry.tasks(samples);
+    }
+
+    /// The metrics.
+    #[must_use]
+    pub fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
     }
 
     /// The queue.
@@ -219,7 +257,6 @@ pub fn serve(
 ) -> Result<Vec<PipelineEnd>, RunError> {
     let (feeds, runtime) = connect(jobs, options)?;
     let jobs = &*jobs;
-    let running = AtomicUsize::new(jobs.len());
     let is_over = AtomicBool::new(false);
     let ends = std::thread::scope(|scope| {
         for feed in &feeds {
@@ -227,12 +264,7 @@ pub fn serve(
             scope.spawn(|| feed.keep());
         }
         scope.spawn(|| meanwhile(jobs, &is_over));
-        let work = |job| {
-            let end = work(job, options, watch);
-            running.fetch_sub(1, Ordering::Relaxed);
-            end
-        };
-        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(move || work(job))).collect();
+        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(move || work(job, options, watch))).collect();
         let gone = || Err(RunError::Broken("internal error in a worker; please report this bug".into()));
         let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect();
         feeds.iter().for_each(|feed| feed.end());
@@ -252,8 +284,9 @@ pub fn serve(
 /// # Errors
 /// When it cannot start, or is aborted.
 pub fn run_once(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Result<RunReport, RunError> {
-    let worker = WorkerOptions { worker: worker_name(), is_once: true, stop: watch.stop.clone() };
-    let job = WorkerJob::new(manifest, options.clone(), watch.telemetry.clone(), &worker.worker)?;
+    let worker =
+        WorkerOptions { worker: worker_name(), is_once: true, at_once: None, stop: watch.stop.clone() };
+    let job = WorkerJob::new(manifest, (options.clone(), &worker), watch.telemetry.clone())?;
     let mut jobs = [job];
     let shown: Mutex<Option<Arc<RunWatch>>> = Mutex::default();
     let follow = |_: &[WorkerJob], is_over: &AtomicBool| {
