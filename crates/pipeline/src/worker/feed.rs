@@ -206,7 +206,10 @@ impl Feed {
         loop {
             let is_over = self.is_over.load(Ordering::Relaxed);
             match self.acknowledge() {
-                Ok(0) if is_over => return,
+                Ok(0) if is_over => {
+                    self.look();
+                    return;
+                }
                 Ok(0) => std::thread::sleep(Duration::from_millis(5)),
                 Ok(_) => pause = Duration::ZERO,
                 Err(e) => {
@@ -225,11 +228,14 @@ impl Feed {
             }
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(Instant::now());
-                if let Ok(depth) = self.runtime.block_on(self.transport.depth()) {
-                    *lock(&self.depth) = Some(depth);
-                }
+                self.look();
             }
         }
+    }
+
+    /// Reads the depth of the queue. If it cannot be read, none is known.
+    fn look(&self) {
+        *lock(&self.depth) = self.runtime.block_on(self.transport.depth()).ok();
     }
 
     fn extend(&self) {
