@@ -6,13 +6,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_geo::{Crs, Schema};
+use tidegate_geo::{Crs, Kind, Schema};
 use tidegate_queue::QueueAddress;
 
 use crate::error::SetupError;
-use crate::manifest::{Manifest, SinkSpec, TaskSource};
+use crate::manifest::{Manifest, TaskSource};
 use crate::sink::{SinkError, SinkFolders, SinkTarget, Spec, TaskTable};
 use crate::step::Flow;
+use crate::step::content_key::CONTENT_KEY_FIELD;
 use crate::traffic::Traffic;
 use crate::worker::address_of;
 
@@ -67,11 +68,12 @@ fn sink(manifest: &Manifest, folder: &Path) -> Result<Spec, SinkError> {
     let Some(form) = &pipeline.sink else {
         return Err(SinkError::Fatal(format!("pipeline `{}` has no sink", pipeline.id)));
     };
-    // The fields and the reference system of the records do not matter for the tasks.
-    let form = SinkSpec { key: Vec::new(), ..form.clone() };
-    let flow = Flow::new(Arc::new(Schema::default()), Some(Crs::wgs84()));
+    // Of the records only the key matters here, because it decides how the sink is written.
+    let key = form.key.iter().map(String::as_str).chain([CONTENT_KEY_FIELD]);
+    let schema = Schema::new(key.map(|name| (name, Kind::Text)));
+    let flow = Flow::new(Arc::new(schema), Some(Crs::wgs84()));
     let folders = SinkFolders { manifest: folder, scratch: folder };
-    Ok(Spec::new(&pipeline.id, &form, &flow, folders, Traffic::new(manifest, None, None))?)
+    Ok(Spec::new(&pipeline.id, form, &flow, folders, Traffic::new(manifest, None, None))?)
 }
 
 /// Opens the table of tasks in the sink of a manifest, and creates it if it is missing.
@@ -79,7 +81,7 @@ fn sink(manifest: &Manifest, folder: &Path) -> Result<Spec, SinkError> {
 /// # Errors
 /// When the sink has none, or cannot be written.
 pub fn open_tasks(manifest: &Manifest, folder: &Path) -> Result<Box<dyn TaskTable>, SinkError> {
-    sink(manifest, folder)?.open_tasks()
+    sink(manifest, folder)?.open_tasks_alone()
 }
 
 /// Whether the sink of a manifest may have tasks: a file that does not exist has none. Creates nothing.

@@ -153,6 +153,15 @@ fn writing(spec: &Spec, layer: &str) -> Writing {
 /// Creates the target with an empty layer, for workers that write in place. Two workers may do it at
 /// once: the file gets its name when it is complete, and only if there is none.
 pub(super) fn create(spec: &Spec, target: &Path, layer: &str) -> Result<(), SinkError> {
+    create_file(spec, target, layer, false)
+}
+
+/// Creates the target without the layer, for those who do not know its fields.
+pub(super) fn create_bare(spec: &Spec, target: &Path, layer: &str) -> Result<(), SinkError> {
+    create_file(spec, target, layer, true)
+}
+
+fn create_file(spec: &Spec, target: &Path, layer: &str, is_bare: bool) -> Result<(), SinkError> {
     if target.exists() {
         return Ok(());
     }
@@ -164,6 +173,9 @@ pub(super) fn create(spec: &Spec, target: &Path, layer: &str) -> Result<(), Sink
             Store::open(&draft, layer, &spec.schema, &spec.crs, writing(spec, layer)).map_err(judge)?;
         store.finish().map_err(judge)?;
         store.close().map_err(judge)?;
+        if is_bare {
+            Store::drop_layer(&draft, layer).map_err(judge)?;
+        }
         File::open(&draft).and_then(|file| file.sync_all()).map_err(|e| e.to_string())?;
         match fs::hard_link(&draft, target) {
             Err(_) if target.exists() => Ok(()),

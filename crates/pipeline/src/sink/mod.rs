@@ -522,15 +522,24 @@ impl Spec {
     /// # Errors
     /// When the sink has none, or cannot be written.
     pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
-        if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
-            return Err(SinkError::Fatal(
-                "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
-                    .into(),
-            ));
+        if let SinkTarget::GeoPackage(path, layer) = &self.target
+            && self.takes_tasks().is_ok()
+        {
+            gpkg::create(self, path, layer)?;
         }
+        self.open_tasks_alone()
+    }
+
+    /// As [`Spec::open_tasks`], but the layer of the records is not created: whoever submits tasks does
+    /// not know its fields.
+    ///
+    /// # Errors
+    /// When the sink has none, or cannot be written.
+    pub fn open_tasks_alone(&self) -> Result<Box<dyn TaskTable>, SinkError> {
+        self.takes_tasks()?;
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => {
-                gpkg::create(self, path, layer)?;
+                gpkg::create_bare(self, path, layer)?;
                 tasks::sqlite::open(path, self.task_pipeline())
             }
             #[cfg(feature = "postgres")]
@@ -542,6 +551,17 @@ impl Spec {
                 self.describe()
             ))),
         }
+    }
+
+    /// Checks that tasks can be written one by one.
+    fn takes_tasks(&self) -> Result<(), SinkError> {
+        if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
+            return Err(SinkError::Fatal(
+                "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
+                    .into(),
+            ));
+        }
+        Ok(())
     }
 
     /// Holds an existing table against the records, without changing anything: all that prevents

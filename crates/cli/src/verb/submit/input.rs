@@ -38,7 +38,7 @@ pub(super) enum TaskInput {
 }
 
 /// Takes the tasks of an input: the place of each, and the task or what is wrong with it.
-pub(super) type Take1<'a> =
+pub(super) type TaskTaker<'a> =
     dyn FnMut(&dyn Fn() -> String, Result<Geotask, String>) -> Result<(), CommandFailure> + 'a;
 
 impl TaskInput {
@@ -51,8 +51,12 @@ impl TaskInput {
         }
     }
 
-    /// Checks the fields against those of the manifest before anything is read.
-    pub(super) fn each(&self, defaults: &TaskDefaults, take: &mut Take1<'_>) -> Result<(), CommandFailure> {
+    /// Reads it, one task after the other.
+    pub(super) fn each(
+        &self,
+        defaults: &TaskDefaults,
+        take: &mut TaskTaker<'_>,
+    ) -> Result<(), CommandFailure> {
         match self {
             TaskInput::Features(path, layer) => features(path, layer.clone(), defaults, take),
             TaskInput::Objects(objects) => {
@@ -99,7 +103,7 @@ fn features(
     path: &Path,
     layer: Option<String>,
     defaults: &TaskDefaults,
-    take: &mut Take1<'_>,
+    take: &mut TaskTaker<'_>,
 ) -> Result<(), CommandFailure> {
     let name = path.display();
     let mut reader = open(path, layer)?;
@@ -135,7 +139,7 @@ fn features(
 fn refuse(
     name: &dyn std::fmt::Display,
     rejected: &mut Vec<format::Rejected>,
-    take: &mut Take1<'_>,
+    take: &mut TaskTaker<'_>,
 ) -> Result<(), CommandFailure> {
     for bad in rejected.drain(..) {
         let why: Vec<String> = bad.problems.iter().map(|problem| problem.message.clone()).collect();
@@ -162,7 +166,7 @@ const COLUMNS: [&str; 14] = [
     "submitted_by",
 ];
 
-fn rows(path: &Path, defaults: &TaskDefaults, take: &mut Take1<'_>) -> Result<(), CommandFailure> {
+fn rows(path: &Path, defaults: &TaskDefaults, take: &mut TaskTaker<'_>) -> Result<(), CommandFailure> {
     let name = path.display();
     let file = File::open(path).map_err(|e| usage(format!("{name}: {e}")))?;
     let options = CsvOptions { cell_max: LINE_MAX, ..CsvOptions::default() };
@@ -225,7 +229,7 @@ fn lines(
     name: &str,
     mut input: impl BufRead,
     defaults: &TaskDefaults,
-    take: &mut Take1<'_>,
+    take: &mut TaskTaker<'_>,
 ) -> Result<(), CommandFailure> {
     let (mut line, mut number) = (Vec::new(), 0_u64);
     loop {
