@@ -84,6 +84,12 @@ struct AttributesAnswer {
     attributes: BTreeMap<String, String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct UrlAnswer {
+    queue_url: String,
+}
+
 /// What an error of SQS means. It throttles with 400, and names the error in `__type`.
 pub(super) fn error(_: u16, body: &[u8]) -> (Option<Finding>, String) {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -227,6 +233,12 @@ impl SqsApi {
             "SQS did not process {} entries of {action} ({code})",
             left.len()
         )))
+    }
+
+    /// The URL of a queue as the server knows it.
+    pub(super) async fn url_of(&self, name: &str, account: &str) -> Result<String, QueueError> {
+        let body = json!({ "QueueName": name, "QueueOwnerAWSAccountId": account });
+        Ok(self.call::<UrlAnswer>("GetQueueUrl", &body, None).await?.queue_url)
     }
 
     /// The attributes of the queue.
