@@ -16,17 +16,24 @@ use tidegate_queue::{Message, QueueAddress, QueueError, QueueOptions, Transport,
 struct Topic {
     port: u16,
     name: String,
+    is_ordered: bool,
 }
 
 impl Topic {
     async fn start() -> Result<Topic, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let port = tokio::task::spawn_blocking(server::shared).await.map_err(|e| e.to_string())??;
-        Ok(Topic { port, name: format!("geotasks{}", NUMBER.fetch_add(1, Ordering::Relaxed)) })
+        let name = format!("geotasks{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Ok(Topic { port, name, is_ordered: false })
+    }
+
+    async fn ordered() -> Result<Topic, String> {
+        Ok(Topic { is_ordered: true, ..Topic::start().await? })
     }
 
     async fn open(&self, topic: &str, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
-        let address = format!("pubsub://tests/{topic}?endpoint=http://127.0.0.1:{}", self.port);
+        let ordering = if self.is_ordered { "&ordering=true" } else { "" };
+        let address = format!("pubsub://tests/{topic}?endpoint=http://127.0.0.1:{}{ordering}", self.port);
         open(&QueueAddress::parse(&address)?, options).await
     }
 }
@@ -49,12 +56,17 @@ impl Broker for Topic {
 
 conformance!(Topic::start);
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_with_ordering_keeps_it() -> Result<(), String> {
+    conformance::keeps_the_order_of_a_key(&Topic::ordered().await?).await
+}
+
 /// A message of an ordering key is delivered when the one before it was acknowledged, also if the
 /// server delivers both in one answer; a message that was returned comes again before those behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordering_key_has_one_message_at_a_time() -> Result<(), String> {
     let say = |e: QueueError| e.to_string();
-    let topic = Topic::start().await?;
+    let topic = Topic::ordered().await?;
     let queue = topic.worker("a", Duration::from_secs(10)).await.map_err(say)?;
     let ordered =
         |n: u32| Message { ordering_key: Some("parcel".into()), ..Message::new(format!("edit-{n}"), "{}") };

@@ -96,13 +96,14 @@ impl PubsubQueue {
     pub(crate) async fn open(url: &Url, options: &QueueOptions) -> Result<PubsubQueue, QueueError> {
         let refused = |what: String| QueueError::Refused(what);
         let cloud::CloudParameters { settings, mut others } =
-            cloud::parameters(url, &["subscription", "endpoint"])?;
+            cloud::parameters(url, &["subscription", "endpoint", "ordering"])?;
         let (project, topic) = (url.host_str().unwrap_or_default(), url.path().trim_matches('/'));
         let name = others.remove("subscription").unwrap_or_else(|| format!("{topic}.{}", options.group));
         named("project", project)?;
         named("topic", topic)?;
         named("subscription", &name)?;
         let endpoint = endpoint(others.remove("endpoint"))?;
+        let is_ordered = others.remove("ordering").is_some_and(|value| value == "true");
         let service = CloudService::google(&endpoint, ENDPOINT, &settings, api::error)
             .map_err(|e| refused(e.to_string()))?;
         let api = PubsubApi {
@@ -115,7 +116,7 @@ impl PubsubQueue {
         let subscription = match api.subscription().await? {
             Some(found) => found,
             None => {
-                api.create(lease).await?;
+                api.create(lease, is_ordered).await?;
                 let created = api.subscription().await?;
                 created.ok_or_else(|| refused(format!("{} cannot be created", api.subscription)))?
             }
@@ -124,6 +125,13 @@ impl PubsubQueue {
             return Err(refused(format!(
                 "{} is a subscription of {}, not of {}; name another one as subscription=NAME",
                 api.subscription, subscription.topic, api.topic
+            )));
+        }
+        if is_ordered && !subscription.enable_message_ordering {
+            return Err(refused(format!(
+                "{} exists without message ordering, which cannot be changed; name another one as \
+                 subscription=NAME, or leave out ordering=true",
+                api.subscription
             )));
         }
         Ok(PubsubQueue {
@@ -162,14 +170,15 @@ impl PubsubQueue {
     async fn admit(&self, pulled: Vec<(Delivery, Instant)>) -> Result<Vec<Delivery>, QueueError> {
         let now = now_ms();
         let own = self.subscription.ack_deadline_seconds;
+        let is_ordered = self.subscription.enable_message_ordering;
         // Those behind a message that is parked wait as long as it.
         let mut parked: Vec<(Delivery, i64)> = Vec::new();
         let mut due: Vec<(Delivery, Instant)> = Vec::new();
         for (delivery, came) in pulled {
-            let key = &delivery.message.ordering_key;
+            let key = delivery.message.ordering_key.as_ref().filter(|_| is_ordered);
             let behind = parked
                 .iter()
-                .filter(|(other, _)| key.is_some() && other.message.ordering_key == *key)
+                .filter(|(other, _)| key.is_some() && other.message.ordering_key.as_ref() == key)
                 .map(|(_, wait)| *wait)
                 .max();
             let wait =
@@ -182,6 +191,9 @@ impl PubsubQueue {
         let receipts: Vec<String> = due.iter().map(|(delivery, _)| delivery.receipt.0.clone()).collect();
         if self.lease != own && !receipts.is_empty() {
             self.api.set_deadline(&receipts, i64::try_from(self.lease).unwrap_or(600)).await?;
+        }
+        if !is_ordered {
+            return Ok(due.into_iter().map(|(delivery, _)| delivery).collect());
         }
         let now = Instant::now();
         let mut gate = self.gate();
