@@ -54,6 +54,11 @@ const KEPT_MAX: usize = 1000;
 /// The most messages that are shown.
 const PEEK_MAX: usize = 100;
 
+/// A server that is asked for what it has now may say nothing although it has messages; so it is
+/// asked this often, with pauses, before that is believed.
+const EMPTY_TRIES: u32 = 4;
+const EMPTY_PAUSE: Duration = Duration::from_millis(250);
+
 /// A subscription of a topic.
 pub(crate) struct PubsubQueue {
     api: Arc<PubsubApi>,
@@ -69,6 +74,11 @@ pub(crate) struct PubsubQueue {
 /// Seconds of a deadline, rounded up: nothing comes too early.
 fn deadline(ms: i64) -> i64 {
     (ms.max(0).saturating_add(999) / 1000).min(600)
+}
+
+/// A time with its milliseconds: without them, what was published in this second would remain.
+fn with_millis(at: i64) -> String {
+    format!("{}.{:03}Z", rfc3339(at).trim_end_matches('Z'), at.rem_euclid(1000))
 }
 
 /// The endpoint: given, that of the emulator in the environment, or Google's.
@@ -321,10 +331,12 @@ impl Transport for PubsubQueue {
         // There is no look without a receipt: the messages are received and returned at once.
         let most = most.min(PEEK_MAX);
         let mut shown: Vec<Delivery> = Vec::new();
-        while shown.len() < most {
+        let mut tries = EMPTY_TRIES;
+        while shown.len() < most && tries > 0 {
             let some = self.receive(most - shown.len(), Duration::ZERO).await?;
             if some.is_empty() {
-                break;
+                tries -= 1;
+                tokio::time::sleep(EMPTY_PAUSE).await;
             }
             shown.extend(some);
         }
@@ -335,18 +347,21 @@ impl Transport for PubsubQueue {
     async fn purge(&self) -> Result<Option<u64>, QueueError> {
         let mut held = self.pull.lock().await.clear();
         *self.gate() = OrderGate::default();
-        if self.api.seek(&rfc3339(now_ms())).await? {
+        if self.api.seek(&with_millis(now_ms())).await? {
             return Ok(None);
         }
-        // The emulator cannot: everything that can be delivered is acknowledged.
-        loop {
+        // The emulator cannot with ordering: everything that can be delivered is acknowledged.
+        let mut tries = EMPTY_TRIES;
+        while tries > 0 {
             self.api.acknowledge(&held).await?;
             let pulled = self.api.pull(MESSAGES_MAX, false).await?;
             if pulled.is_empty() {
-                return Ok(None);
+                tries -= 1;
+                tokio::time::sleep(EMPTY_PAUSE).await;
             }
             held = pulled.into_iter().map(|message| message.ack_id).collect();
         }
+        Ok(None)
     }
 
     async fn warnings(&self) -> Result<Vec<String>, QueueError> {
