@@ -214,8 +214,8 @@ impl PubsubQueue {
     }
 
     /// Returns messages after a deadline, with those that are kept behind them.
-    async fn give_back(&self, mut receipts: Vec<String>, seconds: i64) -> Result<(), QueueError> {
-        let behind = self.gate().give_back(&receipts);
+    async fn release(&self, mut receipts: Vec<String>, seconds: i64) -> Result<(), QueueError> {
+        let behind = self.gate().release(&receipts);
         receipts.extend(behind);
         self.api.set_deadline(&receipts, seconds).await
     }
@@ -264,7 +264,7 @@ impl Transport for PubsubQueue {
                 return Ok(due);
             }
             let left = end.saturating_duration_since(Instant::now());
-            let is_full = self.gate().kept() >= KEPT_MAX;
+            let is_full = self.gate().waiting() >= KEPT_MAX;
             let pulled = if wait.is_zero() && !is_full {
                 self.pulled(most, wait).await?
             } else if !is_full {
@@ -307,7 +307,7 @@ impl Transport for PubsubQueue {
         let receipts: Vec<String> = deliveries.iter().map(|one| one.receipt.0.clone()).collect();
         if delay <= Duration::from_secs(DEADLINE_MAX) {
             let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-            return self.give_back(receipts, deadline(ms)).await;
+            return self.release(receipts, deadline(ms)).await;
         }
         let not_before = now_ms().saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
         let copies: Vec<Message> = deliveries
@@ -340,7 +340,7 @@ impl Transport for PubsubQueue {
             }
             shown.extend(some);
         }
-        self.give_back(shown.iter().map(|one| one.receipt.0.clone()).collect(), 0).await?;
+        self.release(shown.iter().map(|one| one.receipt.0.clone()).collect(), 0).await?;
         Ok(shown.into_iter().map(|one| one.message).collect())
     }
 
