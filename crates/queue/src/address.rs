@@ -11,6 +11,8 @@ use url::Url;
 
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "nats")]
+use crate::nats::NatsQueue;
 #[cfg(feature = "redis")]
 use crate::redis::RedisQueue;
 use crate::transport::Transport;
@@ -122,6 +124,8 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "nats")]
+        "nats" | "tls+nats" => Ok(Arc::new(NatsQueue::open(url, options).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(

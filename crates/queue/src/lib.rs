@@ -17,6 +17,7 @@
 //! | `error` | why a queue cannot be used |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
 //! | `redis` | Redis Streams |
+//! | `nats` | NATS JetStream |
 //! | `parameters` | the parts of the URL of a server |
 //! | `conformance` | the suite |
 
@@ -27,6 +28,8 @@ mod embedded;
 mod error;
 mod geotask;
 mod message;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod parameters;
 #[cfg(feature = "redis")]
