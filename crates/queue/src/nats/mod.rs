@@ -229,7 +229,11 @@ impl NatsQueue {
     }
 
     /// Sends a word about each delivery and waits for all answers; returns those that answered.
-    async fn tell<'a>(&self, receipts: &[&'a str], word: &'static str) -> Result<Vec<&'a str>, QueueError> {
+    async fn request_all<'a>(
+        &self,
+        receipts: &[&'a str],
+        word: &'static str,
+    ) -> Result<Vec<&'a str>, QueueError> {
         let mut told = Vec::with_capacity(receipts.len());
         let mut error = None;
         for some in receipts.chunks(BATCH_MAX) {
@@ -351,14 +355,14 @@ impl Transport for NatsQueue {
 
     async fn extend(&self, receipts: &[Receipt]) -> Result<Vec<bool>, QueueError> {
         let now = Instant::now();
-        for receipt in self.tell(&self.leases.held(receipts, now), "+WPI").await? {
+        for receipt in self.request_all(&self.leases.held(receipts, now), "+WPI").await? {
             self.leases.hold(receipt, now);
         }
         Ok(receipts.iter().map(|receipt| self.leases.is_held(&receipt.0, Instant::now())).collect())
     }
 
     async fn acknowledge(&self, receipts: &[Receipt]) -> Result<(), QueueError> {
-        for receipt in self.tell(&self.leases.held(receipts, Instant::now()), "+ACK").await? {
+        for receipt in self.request_all(&self.leases.held(receipts, Instant::now()), "+ACK").await? {
             self.leases.release(receipt);
         }
         Ok(())
@@ -374,7 +378,7 @@ impl Transport for NatsQueue {
             let due = (delay > 0).then(|| now_ms().saturating_add(delay));
             let copy = |delivery: &&Delivery| {
                 // Sent twice, it is stored once.
-                outgoing(Label::again(delivery, due).headers(), &delivery.message.body)
+                outgoing(Label::copy_of(delivery, due).headers(), &delivery.message.body)
                     .message_id(&delivery.receipt.0)
             };
             self.send(held.iter().map(copy).collect()).await?;

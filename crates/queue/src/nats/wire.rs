@@ -47,7 +47,7 @@ impl Label {
 
     /// The label of a copy that is delivered after `due`. The delivery does not count: nobody
     /// worked on it.
-    pub(super) fn again(delivery: &Delivery, due: Option<i64>) -> Label {
+    pub(super) fn copy_of(delivery: &Delivery, due: Option<i64>) -> Label {
         Label {
             not_before: due,
             published: delivery.published,
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((&first.message, first.deliveries, first.published), (&message, 1, Some(1000)));
         let second = Label::read(Some(&Label::new(&message).headers())).delivery(b"{}", "r", 3, 1000);
         assert_eq!(second.deliveries, 2);
-        let copy = Label::read(Some(&Label::again(&second, None).headers())).delivery(b"{}", "r", 1, 9000);
+        let copy = Label::read(Some(&Label::copy_of(&second, None).headers())).delivery(b"{}", "r", 1, 9000);
         assert_eq!((copy.deliveries, copy.published, copy.message.not_before), (2, Some(1000), None));
     }
 
