@@ -14,6 +14,8 @@ use crate::embedded::DEFAULT_QUEUE;
 use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "nats")]
+use crate::nats::NatsQueue;
 #[cfg(feature = "redis")]
 use crate::redis::RedisQueue;
 use crate::transport::Transport;
@@ -142,6 +144,8 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
         "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
         #[cfg(feature = "sqs")]
         "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        #[cfg(feature = "nats")]
+        "nats" | "tls+nats" => Ok(Arc::new(NatsQueue::open(url, options).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         #[cfg(feature = "kafka")]

@@ -19,6 +19,7 @@
 //! | `cloud`, `sqs`, `pubsub` | the queues of AWS and Google, over our own HTTP and lanes |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
 //! | `redis` | Redis Streams |
+//! | `nats` | NATS JetStream |
 //! | `parameters` | the parts of the URL of a server |
 //! | `rabbitmq` | RabbitMQ, quorum queues |
 //! | `kafka` | Kafka, consumer groups |
@@ -36,6 +37,8 @@ mod geotask;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod message;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod parameters;
 #[cfg(feature = "pubsub")]
