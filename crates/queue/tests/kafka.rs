@@ -68,7 +68,8 @@ fn numbered(count: usize) -> Vec<Message> {
 async fn a_wrong_password_is_refused_soon_and_not_told() {
     let cluster = Cluster::start().await.unwrap();
     cluster.0.require_sasl_plain("me", "right");
-    let url = |password: &str| cluster.url("geotasks").replace("kafka://", &format!("kafka://me:{password}@"));
+    let url =
+        |password: &str| cluster.url("geotasks").replace("kafka://", &format!("kafka://me:{password}@"));
     let began = Instant::now();
     let error = worker(&url("s3cret"), "a", LEASE).await.err().unwrap();
     assert!(matches!(error, QueueError::Refused(_)), "{error}");

@@ -34,6 +34,10 @@ const POLL: Duration = Duration::from_millis(250);
 /// Servers refuse shorter sessions by default.
 const SESSION_MIN: Duration = Duration::from_secs(6);
 
+/// How long the group waits for a member that does not come back. We ask for records all the time,
+/// so it need not be as long as a task.
+const REJOIN: Duration = Duration::from_secs(45);
+
 /// Numbers the assignments of this process.
 static EPOCHS: AtomicU64 = AtomicU64::new(1);
 
@@ -93,6 +97,7 @@ impl Group {
             .auto_offset_reset(AutoOffsetReset::Earliest)
             .session_timeout(session)
             .heartbeat_interval(session / 4)
+            .max_poll_interval(session.max(REJOIN))
             .partition_assignment_strategy(PartitionAssignmentStrategy::CooperativeSticky)
             .fetch_max_wait(POLL)
             .max_poll_records(500)
@@ -196,7 +201,11 @@ impl Group {
     }
 
     /// Hands out what is read, or waits for it.
-    pub(super) async fn receive(self: &Arc<Group>, most: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+    pub(super) async fn receive(
+        self: &Arc<Group>,
+        most: usize,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, QueueError> {
         self.join().await?;
         let end = Instant::now() + wait;
         loop {
@@ -215,7 +224,8 @@ impl Group {
                 None if left.is_zero() => return Ok(taken),
                 _ => {}
             }
-            let until_due = due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
+            let until_due =
+                due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
             let _ = tokio::time::timeout(left.min(until_due), arrived).await;
         }
     }
@@ -249,7 +259,11 @@ impl Group {
     }
 
     /// Publishes copies, and finishes the originals when the copies are confirmed.
-    pub(super) async fn replace(&self, deliveries: &[Delivery], not_before: Option<i64>) -> Result<(), QueueError> {
+    pub(super) async fn replace(
+        &self,
+        deliveries: &[Delivery],
+        not_before: Option<i64>,
+    ) -> Result<(), QueueError> {
         let is_held = |delivery: &&Delivery| self.with(|positions| positions.holds(&delivery.receipt));
         let held: Vec<&Delivery> = deliveries.iter().filter(is_held).collect();
         let copy = |delivery: &&Delivery| {

@@ -51,7 +51,8 @@ impl KafkaQueue {
         let consumer = &self.group.consumer;
         let named: Vec<(&str, i32)> = ids.iter().map(|id| (topic, *id)).collect();
         let committed = within(ANSWER, consumer.committed(&named)).await?;
-        let committed: HashMap<i32, i64> = committed.into_iter().map(|((_, id), at)| (id, at.offset)).collect();
+        let committed: HashMap<i32, i64> =
+            committed.into_iter().map(|((_, id), at)| (id, at.offset)).collect();
         let mut extents = Vec::with_capacity(ids.len());
         for partition in ids {
             let (start, end) = within(ANSWER, consumer.fetch_watermarks(topic, partition)).await?;
@@ -153,7 +154,9 @@ impl Transport for KafkaQueue {
         let end = Instant::now() + ANSWER * 2;
         while self.group.consumer.group_metadata().await.is_none_or(|member| member.generation_id() < 0) {
             if Instant::now() > end {
-                return Err(QueueError::Unreachable("Kafka: the group did not accept a member in time".into()));
+                return Err(QueueError::Unreachable(
+                    "Kafka: the group did not accept a member in time".into(),
+                ));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -177,7 +177,8 @@ impl Positions {
 
     /// The positions that have moved and are not committed.
     pub(super) fn uncommitted(&self) -> Vec<(i32, i64)> {
-        let moved = self.partitions.iter().filter(|(_, partition)| partition.position() > partition.committed);
+        let moved =
+            self.partitions.iter().filter(|(_, partition)| partition.position() > partition.committed);
         moved.map(|(id, partition)| (*id, partition.position())).collect()
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use krafka::Kafka;
 use krafka::admin::{CreateTopicsOptions, NewTopic};
 use krafka::auth::{AuthConfig, TlsConfig};
 use krafka::error::{ErrorCode, KrafkaError};
 use krafka::producer::Producer;
-use krafka::Kafka;
 use url::Url;
 
 use crate::address::decoded;
@@ -97,10 +97,12 @@ impl KafkaServer {
             };
             security = security.with_tls(tls);
         }
-        let builder = Kafka::builder(servers.join(",")).client_id(format!("tidegate-{worker}")).security(security);
+        let builder =
+            Kafka::builder(servers.join(",")).client_id(format!("tidegate-{worker}")).security(security);
         let builder = builder.request_timeout(ANSWER).connect_timeout(ANSWER / 2);
         let kafka = within(ANSWER * 2, builder.connect()).await?;
-        let producer = kafka.producer().delivery_timeout(ANSWER * 2).max_block(ANSWER).linger(Duration::from_millis(2));
+        let producer =
+            kafka.producer().delivery_timeout(ANSWER * 2).max_block(ANSWER).linger(Duration::from_millis(2));
         let producer = within(ANSWER * 2, producer.build()).await?;
         let server = KafkaServer { kafka, producer, topic };
         server.ensure_topic(partitions).await?;
@@ -118,7 +120,9 @@ impl KafkaServer {
         let topic = NewTopic::new(self.topic.as_str(), partitions, -1).map_err(|e| fault(&e))?;
         let created = within(ANSWER, admin.create_topics([topic], CreateTopicsOptions::default())).await?;
         match created.into_values().next() {
-            Some(Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. })) | Some(Ok(())) | None => Ok(()),
+            Some(Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. }))
+            | Some(Ok(()))
+            | None => Ok(()),
             Some(Err(e)) => Err(fault(&e)),
         }
     }

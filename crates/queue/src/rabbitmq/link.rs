@@ -65,12 +65,18 @@ impl RabbitServer {
             match name.as_ref() {
                 "vhost" => vhost = value.into_owned(),
                 "ca" if is_tls => ca = Some(value.into_owned()),
-                other => return Err(refused(format!("unknown parameter {other}; expected vhost, and ca with amqps"))),
+                other => {
+                    return Err(refused(format!(
+                        "unknown parameter {other}; expected vhost, and ca with amqps"
+                    )));
+                }
             }
         }
         let queue = decoded(url.path().rsplit('/').next().unwrap_or_default());
         if queue.is_empty() || queue.len() + SUFFIX + options.worker.len() + 32 > SHORT {
-            return Err(refused("the last part of the path must be the name of a queue, of 150 bytes at most".into()));
+            return Err(refused(
+                "the last part of the path must be the name of a queue, of 150 bytes at most".into(),
+            ));
         }
         if vhost.len() > SHORT {
             return Err(refused(format!("the virtual host has more than {SHORT} bytes")));
@@ -83,7 +89,10 @@ impl RabbitServer {
         let mut login = OpenConnectionArguments::new(host, port, &user, &password);
         // The connection is the lease: the server ends it after two heartbeats without a sign of life.
         let heartbeat = u16::try_from((options.lease.as_secs() / 2).clamp(2, 30)).unwrap_or(30);
-        login.virtual_host(&vhost).heartbeat(heartbeat).connection_name(&format!("tidegate {}", options.worker));
+        login
+            .virtual_host(&vhost)
+            .heartbeat(heartbeat)
+            .connection_name(&format!("tidegate {}", options.worker));
         if is_tls {
             let tls = tls(ca.as_deref().map(Path::new)).map_err(|e| refused(format!("TLS: {e}")))?;
             let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -186,7 +195,10 @@ impl Link {
 
     /// Declares a queue over a channel of its own, because a refusal closes the channel. Returns
     /// the number of messages that can be delivered, or the server's refusal.
-    pub(super) async fn declare(&self, arguments: QueueDeclareArguments) -> Result<Result<u64, String>, QueueError> {
+    pub(super) async fn declare(
+        &self,
+        arguments: QueueDeclareArguments,
+    ) -> Result<Result<u64, String>, QueueError> {
         self.ask(move |channel| async move {
             let answer = channel.queue_declare(arguments).await;
             answer.map(|found| found.map_or(0, |(_, ready, _)| ready.into()))
@@ -195,7 +207,10 @@ impl Link {
     }
 
     /// Asks something over a channel of its own.
-    pub(super) async fn ask<T, F>(&self, question: impl FnOnce(Channel) -> F) -> Result<Result<T, String>, QueueError>
+    pub(super) async fn ask<T, F>(
+        &self,
+        question: impl FnOnce(Channel) -> F,
+    ) -> Result<Result<T, String>, QueueError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

@@ -13,7 +13,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amqprs::channel::{BasicPublishArguments, ConfirmSelectArguments, QueueDeclareArguments, QueuePurgeArguments};
+use amqprs::channel::{
+    BasicPublishArguments, ConfirmSelectArguments, QueueDeclareArguments, QueuePurgeArguments,
+};
 use async_trait::async_trait;
 use tokio::sync::{Mutex, oneshot};
 use url::Url;
@@ -304,9 +306,8 @@ impl Transport for RabbitQueue {
     async fn depth(&self) -> Result<QueueDepth, QueueError> {
         self.run(|inner| async move {
             let consumer = inner.consumer().await?;
-            let count = |queue: &str| {
-                consumer.link.declare(QueueDeclareArguments::new(queue).passive(true).finish())
-            };
+            let count =
+                |queue: &str| consumer.link.declare(QueueDeclareArguments::new(queue).passive(true).finish());
             let ready = count(&inner.server.queue).await?.map_err(|why| lost(&why))?;
             let mut waiting = 0;
             for wait in WAITS {
