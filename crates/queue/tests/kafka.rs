@@ -1,6 +1,9 @@
 //! Kafka, on the conformance suite: against the broker of the client library, which runs in this
 //! process and is reached over TCP.
 
+#![cfg(feature = "kafka")]
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

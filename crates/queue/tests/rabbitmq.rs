@@ -1,6 +1,9 @@
 //! RabbitMQ, on the conformance suite: on the server at the usual port, and on a node of its own
 //! for what others must not notice (a restart, TLS).
 
+#![cfg(feature = "rabbitmq")]
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+
 #[path = "rabbitmq/node.rs"]
 mod node;
 
