@@ -32,7 +32,7 @@ pub(super) struct RabbitServer {
 }
 
 /// A connection with one channel. What was received over it belongs to it.
-pub(super) struct Link {
+pub(super) struct RabbitLink {
     connection: Option<Connection>,
     channel: Option<Channel>,
     pub(super) confirms: Confirms,
@@ -102,13 +102,13 @@ impl RabbitServer {
     }
 
     /// Connects, and opens a channel.
-    pub(super) async fn connect(&self) -> Result<Link, QueueError> {
+    pub(super) async fn connect(&self) -> Result<RabbitLink, QueueError> {
         let login = self.login.clone();
         let opened = whole(ANSWER, async move { Connection::open(&login).await }).await?;
         let connection = opened.map_err(|e| self.login_error(&e))?;
         let (channel, confirms) = open_channel(&connection).await?;
         self.was_open.store(true, Ordering::Relaxed);
-        Ok(Link { connection: Some(connection), channel: Some(channel), confirms })
+        Ok(RabbitLink { connection: Some(connection), channel: Some(channel), confirms })
     }
 
     /// The server ends the connection when it does not like the password, and says nothing.
@@ -132,7 +132,7 @@ impl RabbitServer {
     }
 
     /// Declares the queue. Returns what is wrong with a queue that exists and was declared otherwise.
-    pub(super) async fn declare(&self, link: &Link) -> Result<Vec<String>, QueueError> {
+    pub(super) async fn declare(&self, link: &RabbitLink) -> Result<Vec<String>, QueueError> {
         for has_limit in [true, false] {
             match link.declare(declare_quorum(&self.queue, has_limit)).await? {
                 Ok(_) if has_limit => return Ok(Vec::new()),
@@ -178,7 +178,7 @@ async fn open_channel(connection: &Connection) -> Result<(Channel, Confirms), Qu
     Ok((channel, confirms))
 }
 
-impl Link {
+impl RabbitLink {
     pub(super) fn is_open(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_open)
             && self.channel.as_ref().is_some_and(Channel::is_open)
@@ -229,7 +229,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for RabbitLink {
     /// The client closes in tasks, which needs a runtime. Without one, the process ends.
     fn drop(&mut self) {
         if tokio::runtime::Handle::try_current().is_err() {
