@@ -517,11 +517,11 @@ impl Spec {
         }
     }
 
-    /// Opens the table of tasks, and creates it if it is missing, for a pipeline whose source is a queue.
+    /// Whether it can hold the states of tasks, without changing anything.
     ///
     /// # Errors
-    /// When the sink has none, or cannot be written.
-    pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
+    /// When it cannot.
+    pub fn can_hold_tasks(&self) -> Result<(), SinkError> {
         if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
             return Err(SinkError::Fatal(
                 "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
@@ -529,18 +529,38 @@ impl Spec {
             ));
         }
         match &self.target {
-            SinkTarget::GeoPackage(path, layer) => {
-                gpkg::create(self, path, layer)?;
-                tasks::sqlite::open(path, self.task_pipeline())
-            }
+            SinkTarget::GeoPackage(..) => Ok(()),
             #[cfg(feature = "postgres")]
-            SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
+            SinkTarget::Table(_) => Ok(()),
             #[cfg(not(feature = "postgres"))]
             SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
             SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(
                 "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
                 self.describe()
             ))),
+        }
+    }
+
+    /// Whether several machines can write to it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.target, SinkTarget::Table(_))
+    }
+
+    /// Opens the table of tasks, and creates it if it is missing, for a pipeline whose source is a queue.
+    ///
+    /// # Errors
+    /// When the sink has none, or cannot be written.
+    pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
+        self.can_hold_tasks()?;
+        match &self.target {
+            SinkTarget::GeoPackage(path, layer) => {
+                gpkg::create(self, path, layer)?;
+                tasks::sqlite::open(path, self.task_pipeline())
+            }
+            #[cfg(feature = "postgres")]
+            SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
+            _ => Err(SinkError::Fatal(format!("{} has no table of tasks", self.describe()))),
         }
     }
 
