@@ -11,7 +11,7 @@ help: ## list the targets
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: test
 test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, some real servers
-	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres $(CARGO) test --workspace --all-targets --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres tools/with-redis tools/with-nats $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
@@ -40,9 +40,9 @@ lint: ## clippy, warnings denied; one type name, one meaning
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: features
-features: ## the libraries without what is optional: no PostgreSQL, GeoParquet or object stores
+features: ## the libraries without what is optional: no PostgreSQL, Redis, NATS, GeoParquet or object stores
 	$(CARGO) check --locked -p tidegate-client
-	! $(CARGO) tree --locked -p tidegate-client --features tower -e normal --prefix none | grep -E 'sqlite|postgres|parquet|arrow|object_store'
+	! $(CARGO) tree --locked -p tidegate-client --features tower -e normal --prefix none | grep -E 'sqlite|postgres|parquet|arrow|object_store|redis|nats'
 	$(CARGO) check --locked -p tidegate-pipeline --no-default-features
 
 .PHONY: docs

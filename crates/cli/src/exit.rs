@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use tidegate_ledger::letter::LetterError;
 use tidegate_pipeline::run::RunError;
+use tidegate_pipeline::sink::SinkError;
+use tidegate_queue::QueueError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,5 +90,26 @@ impl From<LetterError> for CommandFailure {
 impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> CommandFailure {
         failure(error)
+    }
+}
+
+impl From<QueueError> for CommandFailure {
+    fn from(error: QueueError) -> CommandFailure {
+        let exit = match &error {
+            QueueError::Unreachable(_) => Exit::TryLater,
+            QueueError::Refused(_) | QueueError::Unsupported(_) => Exit::Usage,
+            QueueError::TooLarge { .. } => Exit::Failure,
+        };
+        CommandFailure(exit, error.to_string())
+    }
+}
+
+impl From<SinkError> for CommandFailure {
+    fn from(error: SinkError) -> CommandFailure {
+        let exit = match &error {
+            SinkError::Transient { .. } => Exit::TryLater,
+            SinkError::Fatal(_) => Exit::Failure,
+        };
+        CommandFailure(exit, format!("the sink: {error}"))
     }
 }

@@ -8,6 +8,7 @@ use tidegate_pipeline::manifest::{
     EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human,
 };
 use tidegate_pipeline::traffic::ServiceCalls;
+use tidegate_queue::QueueAddress;
 use url::Url;
 
 use crate::execute::counted;
@@ -46,7 +47,11 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let (Some(source), Some(sink)) = (&pipeline.source, &pipeline.sink) else { return Vec::new() };
     let place = |file: &Option<String>, table: Option<String>| file.clone().or(table).unwrap_or_default();
     let table = source.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table));
-    let from = place(&source.file, table.or_else(|| service(manifest, source)));
+    let queue = source.queue.as_ref().map(|queue| match QueueAddress::parse(queue) {
+        Ok(address) => format!("queue {address}"),
+        Err(_) => "queue".to_owned(),
+    });
+    let from = place(&source.file, table.or(queue).or_else(|| service(manifest, source)));
     let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let mode = match sink.mode() {
         WriteMode::Upsert => format!("upsert by {}", sink.key.join(", ")),
@@ -204,7 +209,11 @@ fn rate(manifest: &Manifest) -> String {
         Some(_) if limit.burst > 1 => format!("; bursts of {}", limit.burst),
         _ => String::new(),
     };
-    format!("{rate}{burst}; at most {} in flight", limit.max_in_flight)
+    let shared = match &manifest.pipeline.lanes {
+        Some(lanes) => format!("; shared with other machines at {}", lanes.url),
+        None => String::new(),
+    };
+    format!("{rate}{burst}; at most {} in flight{shared}", limit.max_in_flight)
 }
 
 /// What each gate does, in the words of `plan`.

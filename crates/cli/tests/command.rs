@@ -7,11 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 26] = [
     "init",
     "plan",
     "run",
     "serve",
+    "worker",
+    "submit",
+    "queue",
     "validate",
     "schema",
     "simulate",

@@ -10,6 +10,7 @@
 //! | [`telemetry`] | counters and spans of calls, the Prometheus text format and OTLP |
 //! | `cache` | the response cache, with the feature `cache` |
 //! | `store` | object stores through lanes, with the feature `store` |
+//! | `postgres_tls` | TLS to PostgreSQL, with the feature `postgres` |
 //! | [`adapter`] | adapters for other HTTP clients; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations with units, such as `1m30s` |
 //! | [`durable`] | atomic, durable replacement of small files |
@@ -32,6 +33,8 @@ pub mod duration;
 pub mod http;
 pub mod lane;
 pub mod lock;
+#[cfg(feature = "postgres")]
+pub mod postgres_tls;
 pub mod profile;
 pub mod secret;
 #[cfg(feature = "store")]

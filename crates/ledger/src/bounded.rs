@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config};
 
-pub use crate::tls::tls_failure;
-use crate::tls::{self, PostgresTls, TlsSettings};
+pub use tidegate_client::postgres_tls::tls_failure;
+use tidegate_client::postgres_tls::{self as tls, PostgresTls, TlsSettings, take_pairs};
 
 /// The name of the bound in a database URL, in seconds.
 pub const REPLY_TIMEOUT: &str = "reply_timeout";
@@ -123,19 +123,6 @@ fn invalid(text: &str) -> String {
         return format!("TLS is set in a URL: {form}?sslmode=verify-full&sslrootcert=FILE");
     }
     format!("invalid database URL; expected {form}")
-}
-
-/// Takes pairs of these names out of the query of a URL; what remains is as it was.
-pub(crate) fn take_pairs(text: &str, own: impl Fn(&str) -> bool) -> (String, Vec<(String, String)>) {
-    let Some((head, query)) = text.split_once('?').filter(|(head, _)| head.contains("://")) else {
-        return (text.to_owned(), Vec::new());
-    };
-    let is_own = |pair: &&str| own(pair.split_once('=').map_or(*pair, |(name, _)| name));
-    let (own, rest): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_own);
-    // A plus is a plus: PostgreSQL does not take it for a space.
-    let own = own.join("&").replace('+', "%2B");
-    let own = url::form_urlencoded::parse(own.as_bytes()).into_owned().collect();
-    (if rest.is_empty() { head.to_owned() } else { format!("{head}?{}", rest.join("&")) }, own)
 }
 
 fn reply_timeout(pairs: &[(String, String)]) -> Result<Duration, String> {

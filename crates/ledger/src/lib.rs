@@ -5,7 +5,6 @@
 //! | [`letter`] | dead letters: envelope, store, seal, remedies, replay, export, archive |
 //! | [`audit`] | the append-only log of what was decided, hash-chained and signed |
 //! | `bounded` | the connection to PostgreSQL, on which no wait is endless |
-//! | `tls` | TLS to PostgreSQL |
 //! | [`sql`] | values and statements that SQLite and PostgreSQL both understand |
 #![forbid(unsafe_code)]
 
@@ -14,5 +13,3 @@ pub mod audit;
 pub mod bounded;
 pub mod letter;
 pub mod sql;
-#[cfg(feature = "postgres")]
-pub mod tls;

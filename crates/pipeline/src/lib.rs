@@ -8,6 +8,7 @@
 //! | [`gate`] | checks before a batch is committed |
 //! | [`sink`] | sinks, with their checkpoints |
 //! | [`run`] | a run from source to sink, with resume |
+//! | [`queue`] | the queue of a pipeline and the table of its tasks |
 //! | [`preset`] | manifests built from command-line options |
 //! | [`tiles`] | tiles of map services into a file or a directory |
 //! | [`traffic`] | the runtime and the lanes that all calls of a run share |
@@ -25,6 +26,7 @@ pub mod error;
 pub mod gate;
 pub mod manifest;
 pub mod preset;
+pub mod queue;
 pub mod run;
 pub mod sink;
 pub mod source;

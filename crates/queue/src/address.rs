@@ -9,8 +9,13 @@ use std::time::Duration;
 
 use url::Url;
 
+use crate::embedded::DEFAULT_QUEUE;
+#[cfg(feature = "postgres")]
+use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "redis")]
+use crate::redis::RedisQueue;
 use crate::transport::Transport;
 
 /// The default lease.
@@ -54,13 +59,13 @@ impl QueueAddress {
         let file = text.strip_prefix("sqlite:").unwrap_or(text);
         if !file.contains("://") {
             let (path, query) = file.split_once('?').unwrap_or((file, ""));
-            let name = query.strip_prefix("queue=").unwrap_or("geotasks");
+            let name = query.strip_prefix("queue=").unwrap_or(DEFAULT_QUEUE);
             if path.is_empty() || (!query.is_empty() && !query.starts_with("queue=")) {
                 return refused("expected the path of a SQLite file, such as tasks.db?queue=geotasks".into());
             }
             return Ok(QueueAddress::Sqlite(path.into(), name.into()));
         }
-        match Url::parse(text) {
+        match Url::parse(&one_host(text)) {
             Ok(url) => Ok(QueueAddress::Server(url)),
             // The text may contain a password.
             Err(e) => refused(format!("the URL of the queue is invalid: {e}")),
@@ -76,14 +81,24 @@ impl QueueAddress {
         }
     }
 
-    /// The name of the queue: the last part of the path.
+    /// The name of the queue: the last part of the path. That of PostgreSQL is the database, so its
+    /// queue is a parameter.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
             QueueAddress::Sqlite(_, name) => name,
+            QueueAddress::Server(url) if is_postgres(url) => {
+                let pairs = url.query().unwrap_or_default().split('&');
+                let name = pairs.filter_map(|pair| pair.strip_prefix("queue=")).next();
+                name.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_QUEUE)
+            }
             QueueAddress::Server(url) => url.path().rsplit('/').next().unwrap_or_default(),
         }
     }
+}
+
+fn is_postgres(url: &Url) -> bool {
+    matches!(url.scheme(), "postgres" | "postgresql")
 }
 
 impl std::fmt::Display for QueueAddress {
@@ -94,7 +109,8 @@ impl std::fmt::Display for QueueAddress {
             QueueAddress::Server(url) => {
                 write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
                 url.port().map_or(Ok(()), |port| write!(f, ":{port}"))?;
-                f.write_str(url.path())
+                f.write_str(url.path())?;
+                if is_postgres(url) { write!(f, ", queue {}", self.name()) } else { Ok(()) }
             }
         }
     }
@@ -120,10 +136,48 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
     match url.scheme() {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
+        #[cfg(feature = "pubsub")]
+        "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
+        #[cfg(feature = "sqs")]
+        "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
+        #[cfg(feature = "kafka")]
+        "kafka" | "kafka+tls" => Ok(Arc::new(crate::kafka::KafkaQueue::open(url, options).await?)),
+        #[cfg(feature = "rabbitmq")]
+        "amqp" | "amqps" => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
         other => Err(QueueError::Refused(format!(
             "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
         ))),
     }
+}
+
+/// A URL has one host. Further hosts of a cluster become parameters: `kafka://a:1,b:2/topic` is
+/// `kafka://a:1/topic?server=b:2`.
+fn one_host(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| scheme.starts_with("kafka")) else {
+        return text.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let mut hosts = authority[hosts_at..].split(',');
+    let first = hosts.next().unwrap_or_default();
+    let mut url = format!("{scheme}://{}{first}{path}", &authority[..hosts_at]);
+    for host in hosts {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str("server=");
+        url.push_str(host);
+    }
+    url
+}
+
+/// A part of a URL without percent encoding.
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+pub(crate) fn decoded(part: &str) -> String {
+    let query = part.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    url::form_urlencoded::parse(query.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -141,6 +195,12 @@ mod tests {
             format!("{redis} {redis:?}"),
             "redis://broker:6390/geotasks QueueAddress(redis://broker:6390/geotasks)"
         );
+        let postgres = parse("postgresql://me:secret@db/gis?sslmode=require&queue=tiles");
+        assert_eq!((postgres.name(), parse("postgres://db/gis").name()), ("tiles", "geotasks"));
+        assert_eq!(postgres.to_string(), "postgresql://db/gis, queue tiles");
+        let kafka = parse("kafka://me:secret@a:1,b:2,c:3/topic?sasl=plain");
+        assert_eq!(kafka, parse("kafka://me:secret@a:1/topic?sasl=plain&server=b:2&server=c:3"));
+        assert_eq!(format!("{kafka}"), "kafka://a:1/topic");
         assert!(QueueAddress::parse("tasks.db?name=x").is_err());
         assert!(QueueAddress::parse("redis://[broken").is_err());
     }

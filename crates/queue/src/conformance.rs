@@ -34,6 +34,8 @@ pub type CaseResult = Result<(), String>;
 pub const LEASE: Duration = Duration::from_secs(10);
 /// How long a case waits for a message that must come.
 const SOON: Duration = Duration::from_secs(30);
+/// How long a server may take to start on a busy machine.
+const RESTART: Duration = Duration::from_secs(180);
 
 fn say(error: QueueError) -> String {
     error.to_string()
@@ -67,6 +69,13 @@ async fn collect(queue: &dyn Transport, count: usize) -> Result<Vec<Delivery>, S
         all.extend(some);
     }
     Ok(all)
+}
+
+/// Where workers own partitions (ordering without leases), one receives what another has left when
+/// that one has gone.
+fn leave_partitions(queue: Arc<dyn Transport>) -> Option<Arc<dyn Transport>> {
+    let promises = queue.promises();
+    (!promises.ordering || promises.leases).then_some(queue)
 }
 
 async fn nothing(queue: &dyn Transport, wait: Duration) -> CaseResult {
@@ -106,10 +115,16 @@ pub async fn receives_a_bounded_number(broker: &dyn Broker) -> CaseResult {
         (broker.worker("a", LEASE).await.map_err(say)?, broker.worker("b", LEASE).await.map_err(say)?);
     a.publish(&numbered(0..20)).await.map_err(say)?;
     let first = collect(a.as_ref(), 3).await?;
+    if a.promises().ordering && !a.promises().leases {
+        acknowledge(a.as_ref(), &first).await?;
+    }
+    let a = leave_partitions(a);
     let rest = collect(b.as_ref(), 17).await?;
     let all: BTreeSet<String> = keys(&first).union(&keys(&rest)).cloned().collect();
     same("number of different messages", &all.len(), &20)?;
-    acknowledge(a.as_ref(), &first).await?;
+    if let Some(a) = a {
+        acknowledge(a.as_ref(), &first).await?;
+    }
     acknowledge(b.as_ref(), &rest).await
 }
 
@@ -154,6 +169,7 @@ pub async fn requeues(broker: &dyn Broker) -> CaseResult {
     let began = Instant::now();
     a.requeue(&received[..1], Duration::ZERO).await.map_err(say)?;
     a.requeue(&received[1..], Duration::from_secs(2)).await.map_err(say)?;
+    let _a = leave_partitions(a);
     let first = collect(b.as_ref(), 1).await?;
     same("first", &first[0].message.key, &received[0].message.key)?;
     acknowledge(b.as_ref(), &first).await?;
@@ -346,7 +362,7 @@ pub async fn survives_a_restart(broker: &dyn Broker) -> CaseResult {
     let publisher = tokio::spawn(async move {
         for batch in 0..40 {
             let messages = numbered(batch * 10..batch * 10 + 10);
-            let end = Instant::now() + SOON;
+            let end = Instant::now() + RESTART;
             while let Err(e) = a.publish(&messages).await {
                 if !e.is_transient() || Instant::now() > end {
                     return Err(e.to_string());
@@ -363,7 +379,7 @@ pub async fn survives_a_restart(broker: &dyn Broker) -> CaseResult {
     };
     let mut seen = BTreeSet::new();
     let consume = async {
-        let end = Instant::now() + SOON + SOON;
+        let end = Instant::now() + RESTART;
         while seen.len() < 400 {
             if Instant::now() > end {
                 return Err(format!("only {} of 400 messages came", seen.len()));
@@ -385,6 +401,10 @@ pub async fn survives_a_restart(broker: &dyn Broker) -> CaseResult {
     };
     let (restarted, consumed) = tokio::join!(restart, consume);
     restarted.map_err(say)?;
+    if publisher.is_finished() {
+        publisher.await.map_err(|e| e.to_string())??;
+        return consumed;
+    }
     consumed?;
     publisher.await.map_err(|e| e.to_string())?
 }

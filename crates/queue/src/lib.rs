@@ -11,24 +11,47 @@
 //! | file | holds |
 //! |---|---|
 //! | `geotask` | what a message says |
+//! | `cloud_event` | CloudEvents as geotasks |
 //! | `message` | messages, deliveries, receipts |
 //! | `transport` | the interface, and what a transport promises |
 //! | `address` | URLs of queues; opens them |
 //! | `error` | why a queue cannot be used |
+//! | `cloud`, `sqs`, `pubsub` | the queues of AWS and Google, over our own HTTP and lanes |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
+//! | `redis` | Redis Streams |
+//! | `parameters` | the parts of the URL of a server |
+//! | `rabbitmq` | RabbitMQ, quorum queues |
+//! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
 
 mod address;
+mod cloud_event;
+#[cfg(any(feature = "pubsub", feature = "sqs"))]
+mod cloud;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod embedded;
 mod error;
 mod geotask;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod message;
+#[cfg(feature = "pubsub")]
+mod pubsub;
+#[cfg(feature = "sqs")]
+mod sqs;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod parameters;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};
 pub use error::QueueError;
-pub use geotask::{Geotask, NotATask};
+pub use geotask::{
+    AFTER_MAX, GEOTASK_SCHEMA, Geotask, NAME_BYTES_MAX, NotATask, OBJECT_BYTES_MAX, PRIORITY_MAX,
+};
 pub use message::{Delivery, Message, Receipt, now_ms};
 pub use transport::{Promises, QueueDepth, Transport};

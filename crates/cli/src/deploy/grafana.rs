@@ -349,6 +349,7 @@ fn rows() -> Vec<Row> {
                     vec![
                         (now(&m::LANE_ROLE), "{{role}}, {{host}}"),
                         (now(&m::LANE_OWNER_CHANGES), "owner changes, {{host}}"),
+                        (now(&m::LANE_UNREACHABLE), "server unreachable, {{host}}"),
                     ],
                     &m::LANE_ROLE,
                 ),

@@ -5,6 +5,7 @@
 
 mod fit;
 mod recent;
+mod ticker;
 mod watch;
 
 use std::sync::atomic::Ordering;
@@ -18,6 +19,7 @@ use tidegate_pipeline::run::source::Told;
 pub(crate) use fit::erase;
 use fit::{LinePart, fit};
 pub(crate) use recent::RecentRate;
+pub(crate) use ticker::Ticker;
 pub(crate) use watch::watched;
 
 /// The ranks of the parts of the line: where room is short, the highest goes first.

@@ -22,11 +22,13 @@ mod keys;
 mod man;
 mod plan;
 mod profiles;
+mod queue;
 mod run;
 mod schema;
 mod serve;
 mod simulate;
 mod store;
+mod submit;
 mod validate;
 mod worker;
 
@@ -46,6 +48,8 @@ pub(crate) enum Verb {
     Run(run::Args),
     Serve(Box<serve::Args>),
     Worker(worker::Args),
+    Submit(Box<submit::Args>),
+    Queue(queue::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
     Fetch(Box<fetch::Args>),
@@ -79,6 +83,8 @@ impl Verb {
             Verb::Serve(args) => serve::run(args),
             Verb::Worker(args) => worker::run(args),
             Verb::Validate(args) => validate::run(args),
+            Verb::Submit(args) => submit::run(args),
+            Verb::Queue(args) => queue::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),
             Verb::Fetch(args) => fetch::run(args),

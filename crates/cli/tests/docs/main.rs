@@ -46,6 +46,7 @@ pages! {
     doctor: "docs/doctor.md",
     gates: "docs/gates.md",
     geocode: "docs/geocode.md",
+    geotasks: "docs/geotasks.md",
     manifest: "docs/manifest.md",
     nightly: "docs/nightly.md",
     pipeline: "docs/pipeline.md",

@@ -8,6 +8,7 @@ mod canned;
 mod csv;
 mod dialects;
 mod faults;
+mod fleet;
 mod lane_state;
 mod options;
 mod outputs;

@@ -52,6 +52,11 @@ fn when(until: Wall, now: Wall) -> String {
 
 fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     let (host, at) = (lane.key().host(), when(until, lane.clock().wall()));
+    if let Some(server) = lane.unreachable() {
+        return format!(
+            "the limit of {host} is shared at {server}, which cannot be reached; next try at {at}"
+        );
+    }
     if code == Code::CIRCUIT_OPEN {
         return format!("{host} is failing; next call at {at}");
     }
@@ -72,7 +77,7 @@ fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
 pub async fn given_up(lane: &LaneHandle, limit: Duration) -> Later {
     let mut watch = LaneWatch::new(limit);
     loop {
-        let (reading, now) = lane.with_core(|core, now| (core.reading(now), now));
+        let (reading, now) = lane.reading();
         if let Some(later) = watch.look(&reading, now) {
             return Later::of(lane, later);
         }

@@ -104,6 +104,9 @@ impl LaneHandle {
 
     /// Grants every permit that the core gives now.
     pub(super) fn pump(&self, state: &mut LockedLane, now: Mono) {
+        if let ShareMode::Member(membership) = &mut state.mode {
+            membership.expire(now);
+        }
         while state.queue.has_head(now) && state.has_grant() {
             match state.ask(now) {
                 Asked::Go(permit) => {

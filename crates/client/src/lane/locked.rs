@@ -20,6 +20,10 @@ pub(super) struct LockedLane {
     pub(super) foreign: u32,
     /// How the lane is shared.
     pub(super) mode: ShareMode,
+    /// Those who share the lane, this process included; 0 while it is not known.
+    pub(super) processes: u32,
+    /// The server at which the lane is shared cannot be reached.
+    pub(super) unreachable: bool,
     /// How often the lane of the core was replaced.
     pub(super) generation: u32,
     /// The lane of the core has just said that as many calls are out as may be.
@@ -110,7 +114,8 @@ impl LockedLane {
     /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.
     pub(super) fn has_grant(&self) -> bool {
         match &self.mode {
-            ShareMode::Alone | ShareMode::Owner(_) => true,
+            ShareMode::Alone | ShareMode::Apart => true,
+            ShareMode::Owner(owner) => owner.is_held(),
             ShareMode::Unjoined | ShareMode::Joining => false,
             ShareMode::Member(membership) => membership.has_permit(),
         }
@@ -149,7 +154,7 @@ impl LockedLane {
 
     pub(super) fn role(&self) -> LaneRole {
         match &self.mode {
-            ShareMode::Alone | ShareMode::Unjoined | ShareMode::Joining => LaneRole::Alone,
+            ShareMode::Alone | ShareMode::Unjoined | ShareMode::Joining | ShareMode::Apart => LaneRole::Alone,
             ShareMode::Owner(owner) => LaneRole::Owner { members: owner.members },
             ShareMode::Member(_) => LaneRole::Member,
         }

@@ -21,7 +21,7 @@
 //!
 //! # Other processes
 //!
-//! A lane may be shared by the processes of a machine. See `share`.
+//! A lane may be shared by the processes of a machine, or of a fleet of machines. See `share`.
 
 mod clock;
 mod grant;
@@ -41,7 +41,7 @@ pub use key::LaneKey;
 pub use permit::LanePermit;
 pub use queue::Refused;
 pub use registry::Lanes;
-pub use share::{LaneRole, LaneScope};
+pub use share::{Fleet, LaneRole, LaneScope, WhenUnreachable};
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
@@ -53,8 +53,10 @@ use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use tidegate_core::breaker::BreakerState;
 use tidegate_core::lane::{self as core, LaneConfig};
 use tidegate_core::limit::BelievedKind;
+use tidegate_core::patience::LaneReading;
 use tidegate_core::{Mono, Rng};
 use tokio::sync::{Notify, oneshot};
 
@@ -90,7 +92,7 @@ struct LaneInner {
     /// The persistent lane states, and the id of this lane in them.
     states: Option<(LaneStates, LaneId)>,
     config: LaneConfig,
-    /// Where the processes of this machine meet that share the lane.
+    /// Where the processes meet that share the lane.
     place: Option<MeetingPlace>,
 }
 
@@ -119,7 +121,8 @@ impl LaneHandle {
         let seed = u64::from(std::process::id()) ^ now.wall.millis().unsigned_abs();
         core.spread_restored(now.mono, &mut Rng::new(seed));
         let place = match (scope, &states) {
-            (LaneScope::Machine(dir), Some((_, id))) => Some(MeetingPlace::new(dir.clone(), &id.id)),
+            (LaneScope::Machine(dir), Some((_, id))) => Some(MeetingPlace::socket(dir.clone(), &id.id)),
+            (LaneScope::Fleet(fleet), Some((_, id))) => Some(MeetingPlace::fleet(fleet, &id.id)),
             _ => None,
         };
         let state = LockedLane {
@@ -129,6 +132,8 @@ impl LaneHandle {
             in_flight: 0,
             foreign: 0,
             mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
+            processes: 0,
+            unreachable: false,
             generation: 0,
             is_full: false,
             most: config.limit.in_flight_max,
@@ -300,8 +305,30 @@ impl LaneHandle {
             breaker_changes: state.core.breaker().changes(),
             belief: state.belief(now),
             role: state.role(),
+            unreachable: state.unreachable,
             counts: state.counts.clone(),
         }
+    }
+
+    /// Whether calls are let out, for patience. A lane whose calls wait because the server of its fleet cannot
+    /// be reached is as good as one whose service fails.
+    #[must_use]
+    pub fn reading(&self) -> (LaneReading, Mono) {
+        let state = self.lock();
+        let now = self.0.clock.mono();
+        let mut reading = state.core.reading(now);
+        if state.unreachable && !state.has_grant() {
+            reading.breaker = BreakerState::HalfOpen;
+        }
+        (reading, now)
+    }
+
+    /// The server at which the lane is shared, if calls wait because it cannot be reached.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<&str> {
+        let state = self.lock();
+        let place = self.0.place.as_ref().and_then(MeetingPlace::server);
+        place.filter(|_| state.unreachable && !state.has_grant())
     }
 
     /// The waits that the server asked for and that have not passed.

@@ -62,6 +62,20 @@ impl Lanes {
         }
     }
 
+    /// Closes all lanes and leaves their owners or members, so that another process owns them at once. Call it at
+    /// the end of a run.
+    pub async fn leave(&self) {
+        let LaneScope::Fleet(fleet) = &self.scope else { return };
+        let lanes: Vec<LaneHandle> = self.table().lanes.values().cloned().collect();
+        lanes.iter().for_each(LaneHandle::close);
+        fleet.settle().await;
+    }
+
+    #[cfg(test)]
+    pub(super) fn scope(&self) -> &LaneScope {
+        &self.scope
+    }
+
     /// The same lanes with another configuration for new ones.
     #[must_use]
     pub fn with(&self, config: &LaneConfig) -> Lanes {

@@ -90,6 +90,8 @@ pub struct Snapshot {
     pub belief: LimitBelief,
     /// What this process is to the lane.
     pub role: LaneRole,
+    /// Whether the server at which the lane is shared cannot be reached.
+    pub unreachable: bool,
     /// The counters since the start.
     pub counts: Counts,
 }

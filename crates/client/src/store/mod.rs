@@ -41,7 +41,7 @@ mod read;
 mod upload;
 mod wire;
 
-pub use cloud::CloudSettings;
+pub use cloud::{CloudFault, CloudRequest, CloudService, CloudSettings, ErrorReader, NO_ANSWER};
 pub use context::CallContext;
 pub use judge::StoreError;
 pub use key::{BadKey, KeySpread};

@@ -37,7 +37,7 @@ const LOOK_BYTES_MAX: usize = 1 << 20;
 /// The largest page of a listing, in bytes.
 const PAGE_BYTES_MAX: usize = 64 << 20;
 /// The codes of a credential that has expired.
-const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "InvalidAuthenticationInfo"];
+pub(super) const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "InvalidAuthenticationInfo"];
 /// The longest error code that is quoted, in bytes.
 const CODE_BYTES_MAX: usize = 48;
 

@@ -88,6 +88,7 @@ metrics! {
     LANE_LIMIT_CHANGES = Counter "tidegate_lane_limit_changes_total" ["host"] "{change}" "How often lanes changed their mind about the kind of limit.";
     LANE_ROLE = Gauge "tidegate_lane_role" ["host", "role"] "{lane}" "Lanes that this process has alone, owns, or is a member of.";
     LANE_OWNER_CHANGES = Counter "tidegate_lane_owner_changes_total" ["host"] "{change}" "How often the owner of a shared lane was replaced.";
+    LANE_UNREACHABLE = Gauge "tidegate_lane_server_unreachable" ["host"] "{lane}" "Lanes that are shared at a server which cannot be reached.";
     LANE_WAITING = Gauge "tidegate_lane_waiting" ["host"] "{call}" "Calls that wait for the lane.";
     LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Time until the server accepts the next call.";
     BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the current state of the breaker.";

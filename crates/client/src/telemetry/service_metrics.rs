@@ -69,6 +69,8 @@ pub struct HostState {
     pub roles: Vec<&'static str>,
     /// How often the owner of one of its lanes was replaced.
     pub owner_changes: u64,
+    /// Lanes whose server of the fleet cannot be reached.
+    pub unreachable: u64,
 }
 
 /// The label values of the breaker states.
@@ -103,6 +105,7 @@ impl HostState {
         self.belief_changes += lane.counts.belief_changes;
         self.roles.push(lane.role.as_str());
         self.owner_changes += lane.counts.owner_changes;
+        self.unreachable += u64::from(lane.unreachable);
     }
 }
 
@@ -178,6 +181,7 @@ pub fn samples(services: &[ServiceMetrics], out: &mut Vec<Sample>) {
         say(&m::LANE_WINDOW, most(|belief| belief.window.map_or(0.0, |window| window.as_secs_f64())));
         say(&m::LANE_LIMIT_CHANGES, state.belief_changes as f64);
         say(&m::LANE_OWNER_CHANGES, state.owner_changes as f64);
+        say(&m::LANE_UNREACHABLE, state.unreachable as f64);
         say(&m::LANE_WAITING, state.waiting as f64);
         say(&m::LANE_WAIT, state.wait);
         say(&m::BREAKER_CHANGES, f64::from(state.breaker_changes));

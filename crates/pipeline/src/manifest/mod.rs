@@ -40,6 +40,10 @@ pub use form::{
     RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
     SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion, WriteMode,
     YamlScalar,
+    Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
+    Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope,
+    Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec,
+    SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

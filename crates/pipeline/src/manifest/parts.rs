@@ -2,6 +2,8 @@
 //!
 //! Separate from `rules`, because these examine lists and the meaning of strings.
 
+mod lanes;
+
 use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
@@ -48,6 +50,7 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     if let Some(store) = pipeline.at(&["dead_letters", "store"]) {
         parts.letter_store(store);
     }
+    parts.lanes(pipeline);
     for remedy in pipeline.at(&["dead_letters", "remedies"]).map(YamlNode::items).unwrap_or_default() {
         parts.remedy(remedy);
     }

@@ -19,11 +19,20 @@ pub(super) fn record(batch: &tidegate_geo::Batch) {
     let _ = batch;
 }
 
+/// The same for one task of a queue: `TIDEGATE_CRASH=task:p7`.
+pub(crate) fn task(key: &str) {
+    at("task", key);
+}
+
 /// Aborts or pauses the process here if a test asked for it.
 pub(super) fn point(name: &str, batch: u64) {
+    at(name, &batch.to_string());
+}
+
+fn at(name: &str, which: &str) {
     #[cfg(debug_assertions)]
     {
-        let here = format!("{name}:{batch}");
+        let here = format!("{name}:{which}");
         if std::env::var("TIDEGATE_CRASH").is_ok_and(|at| at.split(',').any(|at| at == here)) {
             std::process::abort();
         }
@@ -38,5 +47,5 @@ pub(super) fn point(name: &str, batch: u64) {
         }
     }
     #[cfg(not(debug_assertions))]
-    let _ = (name, batch);
+    let _ = (name, which);
 }

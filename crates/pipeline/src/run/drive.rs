@@ -162,7 +162,9 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
         .keeping(&options.state)
         .going_on(options.keep_going)
         .from_options(options.from_options)
-        .telling(&watch.source);
+        .telling(&watch.source)
+        .with_fleet(manifest)?;
+    let _leaving = traffic.leaving();
     let before = last.status();
     let described = last.layer();
     let setup =

@@ -41,7 +41,7 @@ pub mod auto;
 mod begin;
 mod build;
 mod counts;
-mod crash;
+pub(crate) mod crash;
 mod csv_rows;
 mod described;
 mod drive;

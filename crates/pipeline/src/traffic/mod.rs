@@ -7,8 +7,10 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `fleet` | lanes that machines share |
 //! | `held` | the limits of each lane of a manifest |
 
+mod fleet;
 mod held;
 
 pub(crate) use held::{of_source, of_step, uses};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tidegate_core::Code;
 use tidegate_core::hex::hex;
 use tidegate_queue::{Delivery, Geotask, NotATask, QueueDepth, QueueError, Receipt, Transport, now_ms};
 use tokio::runtime::Runtime;
@@ -184,7 +185,7 @@ impl Feed {
                     let message =
                         format!("unknown kind {:?}; this worker knows {}", task.kind, known.join(", "));
                     let Some(fed) = self.desks.first() else { continue };
-                    (fed, Err(NotATask { code: "TASK_KIND_UNKNOWN", message }))
+                    (fed, Err(NotATask { code: Code::TASK_KIND_UNKNOWN, message }))
                 }
                 (None, Err(_)) => continue,
             };
@@ -205,7 +206,10 @@ impl Feed {
         loop {
             let is_over = self.is_over.load(Ordering::Relaxed);
             match self.acknowledge() {
-                Ok(0) if is_over => return,
+                Ok(0) if is_over => {
+                    self.look();
+                    return;
+                }
                 Ok(0) => std::thread::sleep(Duration::from_millis(5)),
                 Ok(_) => pause = Duration::ZERO,
                 Err(e) => {
@@ -224,11 +228,14 @@ impl Feed {
             }
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(Instant::now());
-                if let Ok(depth) = self.runtime.block_on(self.transport.depth()) {
-                    *lock(&self.depth) = Some(depth);
-                }
+                self.look();
             }
         }
+    }
+
+    /// Reads the depth of the queue. If it cannot be read, none is known.
+    fn look(&self) {
+        *lock(&self.depth) = self.runtime.block_on(self.transport.depth()).ok();
     }
 
     fn extend(&self) {

@@ -68,8 +68,10 @@ pub fn worker_name() -> String {
     let mut chance = [0; 6];
     // Without random bytes, the time and the process make it unique.
     let _unused = getrandom::fill(&mut chance);
-    let host = crate::letter::worker();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or(host);
     let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+    let host = if host.is_empty() { "worker".to_owned() } else { host };
     format!("{host}-{}-{:x}{}", std::process::id(), now_ms(), hex(&chance))
 }
 

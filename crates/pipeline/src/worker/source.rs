@@ -20,8 +20,8 @@ use super::link::TaskLink;
 use super::records::{self, PayloadRules};
 use crate::lane::Clock;
 use crate::manifest::{SourceSpec, TaskGeometry, TaskSource};
-use crate::run::patiently;
 use crate::run::source::{Page, Source};
+use crate::run::{crash, patiently};
 use crate::sink::{Claim, SinkError, TaskState};
 use crate::source::IdentifierHash;
 use crate::step::{self, StepError};
@@ -195,8 +195,7 @@ impl QueueSource {
             let task = match task {
                 Ok(task) => task,
                 Err(not) => {
-                    let code = Code::new(not.code).unwrap_or(Code::UNEXPECTED_BODY);
-                    ready.push((delivery, Err(Problem::new(code, not.message))));
+                    ready.push((delivery, Err(Problem::new(not.code, not.message))));
                     continue;
                 }
             };
@@ -231,6 +230,9 @@ impl QueueSource {
         // Readable records come first: the reader counts them from 0.
         let mut next = first;
         for ClaimedTask { delivery, token, content, .. } in tasks {
+            if content.is_ok() {
+                crash::task(&delivery.message.key);
+            }
             let before = text.len();
             let added = content.map_err(NoRecords::Dead).and_then(|task| self.append(&task, &mut text));
             match added {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 
+use super::{BODY_MAX, receipt_ids};
 use crate::address::QueueOptions;
 use crate::error::QueueError;
 use crate::message::{Delivery, Message, Receipt, now_ms};
@@ -19,8 +20,6 @@ use crate::transport::{Promises, QueueDepth, Transport};
 const BUSY: Duration = Duration::from_secs(10);
 /// How often an empty queue is looked at.
 const POLL: Duration = Duration::from_millis(25);
-/// The largest body.
-const BODY_MAX: usize = 64 << 20;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS message (
@@ -145,7 +144,7 @@ impl SqliteQueue {
         receipts: &[Receipt],
         value: i64,
     ) -> Result<Vec<bool>, QueueError> {
-        let ids: Vec<Option<(i64, i64)>> = receipts.iter().map(|receipt| ids(&receipt.0)).collect();
+        let ids: Vec<Option<(i64, i64)>> = receipts.iter().map(|receipt| receipt_ids(&receipt.0)).collect();
         run(&self.consumer, move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut changed = Vec::with_capacity(ids.len());
@@ -186,12 +185,6 @@ fn private(path: &Path) -> Result<(), QueueError> {
     #[cfg(not(unix))]
     let _ = path;
     Ok(())
-}
-
-/// The row and the token of a receipt.
-fn ids(receipt: &str) -> Option<(i64, i64)> {
-    let (id, token) = receipt.split_once(':')?;
-    Some((id.parse().ok()?, token.parse().ok()?))
 }
 
 fn message(row: &Row<'_>) -> rusqlite::Result<Message> {

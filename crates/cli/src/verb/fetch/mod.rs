@@ -17,6 +17,7 @@ use tidegate_pipeline::manifest;
 use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::CountTolerance;
 use tidegate_pipeline::tiles::TileTemplate;
+pub(in crate::verb) use tiles::{bbox, zooms};
 use url::Url;
 
 use super::calls::{CallArgs, Reach};

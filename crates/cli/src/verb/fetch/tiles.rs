@@ -29,7 +29,7 @@ const TILE_BYTES: u64 = 15_000;
 const AT_ONCE: u32 = 8;
 
 /// Reads `west,south,east,north`.
-pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
+pub(in crate::verb) fn bbox(text: &str) -> Result<[f64; 4], String> {
     let bad = || {
         format!(
             "invalid box {text:?}; expected west,south,east,north in degrees, such as 16.1,48.1,16.6,48.4"
@@ -41,7 +41,7 @@ pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
 }
 
 /// Reads `12` or `0..12`.
-pub(super) fn zooms(text: &str) -> Result<(u8, u8), String> {
+pub(in crate::verb) fn zooms(text: &str) -> Result<(u8, u8), String> {
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     match (from.trim().parse(), to.trim().parse()) {
         (Ok(from), Ok(to)) => Ok((from, to)),

@@ -1,140 +1,113 @@
-//! Where the processes of one machine meet: a socket and a lock for each lane.
+//! Where those who share a lane meet: at a socket of their machine, or at a server of their fleet.
 //!
-//! Who holds the lock is the owner and listens on the socket. The system releases a lock when its process
-//! ends, however it ends; a socket that was left over is replaced by the next owner. The directory belongs
-//! to the user and is closed to all others, so whoever connects is the same user. A system without Unix
-//! sockets has no such place: each process has its own lanes there.
+//! Both places do the same: they make one process the owner, and give every other one a stream of bytes to
+//! it. What is said on that stream is the same everywhere (`wire`).
 
-use sha2::{Digest, Sha256};
-use std::fs::{self, File};
+use super::fleet::{FleetListener, FleetPlace, Lease};
+use super::member::{OwnerStream, greet};
+use super::socket::{SocketListener, SocketLock, SocketPlace};
+use super::wire::LaneCheckpoint;
+use super::{Fleet, HELLO_MAX, JOIN_ATTEMPTS, JOIN_PAUSE, SILENT_MAX};
 use std::io;
 use std::path::PathBuf;
-#[cfg(not(unix))]
-pub(super) use tokio::net::{TcpListener as LaneListener, TcpStream as LaneStream};
-#[cfg(unix)]
-pub(super) use tokio::net::{UnixListener as LaneListener, UnixStream as LaneStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The meeting place of one lane.
-#[derive(Clone, Debug)]
-pub(in super::super) struct MeetingPlace {
-    dir: Option<PathBuf>,
-    /// The name of the lane: a hash.
-    name: String,
+#[derive(Clone)]
+pub(in super::super) enum MeetingPlace {
+    Socket(SocketPlace),
+    Fleet(FleetPlace),
+}
+
+/// What came of looking for the owner.
+pub(super) enum OwnerSearch {
+    /// There is one.
+    Found(OwnerStream),
+    /// There was none, and now it is this process.
+    Owned(Box<Ownership>),
 }
 
 /// The right to own a lane, until it is dropped.
 pub(super) struct Ownership {
-    /// Holds the lock.
-    _lock: File,
-    paths: [PathBuf; 2],
+    pub(super) listener: LaneListener,
+    /// How long the right lasts; `None` if until the process ends.
+    pub(super) lease: Option<Lease>,
+    /// What the owner before has left.
+    pub(super) checkpoint: Option<LaneCheckpoint>,
 }
 
-impl Drop for Ownership {
-    fn drop(&mut self) {
-        // While the lock is held, so that nobody else's are removed.
-        for path in &self.paths {
-            let _ = fs::remove_file(path);
+/// A stream of bytes in both directions.
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// The connection between an owner and one member.
+pub(super) type LaneStream = Box<dyn ByteStream>;
+
+/// Where members of a lane come in.
+pub(super) enum LaneListener {
+    Socket { listener: SocketListener, _lock: SocketLock },
+    Fleet(FleetListener),
+}
+
+impl LaneListener {
+    pub(super) async fn accept(&mut self) -> io::Result<LaneStream> {
+        match self {
+            LaneListener::Socket { listener, .. } => Ok(Box::new(listener.accept().await?.0)),
+            LaneListener::Fleet(listener) => listener.accept().await,
         }
     }
 }
 
 impl MeetingPlace {
-    /// The place of the lane with this id.
-    pub(in super::super) fn new(dir: Option<PathBuf>, id: &str) -> MeetingPlace {
-        // A path of a socket has about a hundred bytes.
-        let hash = Sha256::digest(id.as_bytes());
-        let name = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        MeetingPlace { dir, name }
+    /// The socket of the lane with this id.
+    pub(in super::super) fn socket(dir: Option<PathBuf>, id: &str) -> MeetingPlace {
+        MeetingPlace::Socket(SocketPlace::new(dir, id))
+    }
+
+    /// The place of the lane with this id at the server of a fleet.
+    pub(in super::super) fn fleet(fleet: &Fleet, id: &str) -> MeetingPlace {
+        MeetingPlace::Fleet(FleetPlace::new(fleet, id))
+    }
+
+    /// The server of the fleet.
+    pub(in super::super) fn server(&self) -> Option<&str> {
+        match self {
+            MeetingPlace::Socket(_) => None,
+            MeetingPlace::Fleet(place) => Some(place.server()),
+        }
+    }
+
+    /// Finds the owner, or becomes it.
+    pub(super) async fn find(&self) -> io::Result<OwnerSearch> {
+        match self {
+            MeetingPlace::Socket(place) => find(place).await,
+            MeetingPlace::Fleet(place) => place.find().await,
+        }
     }
 }
 
-#[cfg(not(unix))]
-impl MeetingPlace {
-    pub(super) async fn connect(&self) -> io::Result<LaneStream> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn try_own(&self) -> io::Result<Option<(LaneListener, Ownership)>> {
-        let why = format!("this system has no Unix sockets to meet at ({:?}, {})", self.dir, self.name);
-        Err(io::Error::new(io::ErrorKind::Unsupported, why))
-    }
-}
-
-#[cfg(unix)]
-impl MeetingPlace {
-    /// Connects to the owner.
-    pub(super) async fn connect(&self) -> io::Result<LaneStream> {
-        private_dir(&self.dir()?)?;
-        let stream = LaneStream::connect(self.path("sock")?).await?;
-        if stream.peer_cred()?.uid() != own_user()? {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the lane is owned by another user"));
+async fn find(place: &SocketPlace) -> io::Result<OwnerSearch> {
+    for _ in 0..JOIN_ATTEMPTS {
+        match place.connect().await {
+            // Whoever has the socket may be about to end: then it is looked for anew.
+            Ok(stream) => {
+                if let Some(stream) = greet(Box::new(stream), HELLO_MAX, SILENT_MAX).await? {
+                    return Ok(OwnerSearch::Found(stream));
+                }
+            }
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => return Err(why),
+            Err(_) => {
+                if let Some((listener, _lock)) = place.try_own()? {
+                    let listener = LaneListener::Socket { listener, _lock };
+                    return Ok(OwnerSearch::Owned(Box::new(Ownership {
+                        listener,
+                        lease: None,
+                        checkpoint: None,
+                    })));
+                }
+            }
         }
-        Ok(stream)
+        tokio::time::sleep(JOIN_PAUSE).await;
     }
-
-    /// Becomes the owner, if there is none.
-    pub(super) fn try_own(&self) -> io::Result<Option<(LaneListener, Ownership)>> {
-        use std::os::unix::fs::MetadataExt;
-        let (socket, path) = (self.path("sock")?, self.path("lock")?);
-        private_dir(&self.dir()?)?;
-        let lock = crate::durable::private(&path)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Ok(None),
-            Err(fs::TryLockError::Error(why)) => return Err(why),
-        }
-        // The owner before may have removed the file after it was opened here.
-        let same = fs::metadata(&path).is_ok_and(|at| lock.metadata().is_ok_and(|own| own.ino() == at.ino()));
-        if !same {
-            return Ok(None);
-        }
-        let ownership = Ownership { _lock: lock, paths: [socket.clone(), path] };
-        match fs::remove_file(&socket) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-            _ => {}
-        }
-        Ok(Some((LaneListener::bind(&socket)?, ownership)))
-    }
-
-    fn path(&self, extension: &str) -> io::Result<PathBuf> {
-        Ok(self.dir()?.join(format!("{}.{extension}", self.name)))
-    }
-
-    fn dir(&self) -> io::Result<PathBuf> {
-        use std::os::unix::fs::MetadataExt;
-        if let Some(dir) = &self.dir {
-            return Ok(dir.clone());
-        }
-        let user = own_user()?;
-        let own = |dir: &PathBuf| fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == user);
-        if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(own) {
-            return Ok(dir.join("tidegate"));
-        }
-        Ok(std::env::temp_dir().join(format!("tidegate-{user}")))
-    }
-}
-
-/// The number of the user of this process.
-#[cfg(unix)]
-fn own_user() -> io::Result<u32> {
-    // The other end of a pair of our own is ourselves.
-    Ok(LaneStream::pair()?.0.peer_cred()?.uid())
-}
-
-/// Creates a directory that only this user can enter, or checks that it is one.
-fn private_dir(dir: &std::path::Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.mode() & 0o077 != 0 || found.uid() != own_user()? {
-        let why = format!(
-            "{} must be a directory of this user that nobody else can enter (mode 0700)",
-            dir.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
-    Ok(())
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer"))
 }

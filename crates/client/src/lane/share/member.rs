@@ -2,14 +2,14 @@
 
 use super::meeting_place::LaneStream;
 use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, push, write};
-use super::{ALIVE_EVERY, HELLO_MAX, SILENT_MAX, ShareMode, WANTED_MAX, start as join};
+use super::{ALIVE_EVERY, PERMIT_MAX, ShareMode, WANTED_MAX, start as join};
 use crate::lane::{LaneHandle, LaneInner};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::Mono;
 use tidegate_core::limit::LimitBelief;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, BufReader, Lines, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout};
 use tracing::info;
@@ -17,8 +17,8 @@ use tracing::info;
 /// A member's part in a lane.
 pub(in super::super) struct Membership {
     owner: UnboundedSender<ToOwner>,
-    /// Permits that wait for a call.
-    stock: Vec<u64>,
+    /// Permits that wait for a call, and when they came.
+    stock: Vec<(u64, Mono)>,
     /// Permits that were asked for and have not come.
     wanted: usize,
     /// What the owner's lane knows.
@@ -39,14 +39,25 @@ impl Membership {
         !self.stock.is_empty()
     }
 
+    /// Gives up the permits that came too long ago, as after the process was stopped.
+    pub(in super::super) fn expire(&mut self, now: Mono) {
+        let is_old = |(_, came): &(u64, Mono)| now.since(*came) > PERMIT_MAX;
+        if self.stock.iter().any(is_old) {
+            let (old, fresh) = std::mem::take(&mut self.stock).into_iter().partition(is_old);
+            self.stock = fresh;
+            let old: Vec<(u64, Mono)> = old;
+            old.into_iter().for_each(|(grant, _)| self.say(ToOwner::Release(grant)));
+        }
+    }
+
     /// Takes a permit for a call that goes now.
     pub(in super::super) fn take(&mut self) -> Option<u64> {
-        self.stock.pop()
+        self.stock.pop().map(|(grant, _)| grant)
     }
 
     /// Gives up the permits that wait for a call.
     pub(in super::super) fn release_stock(&mut self) {
-        for grant in std::mem::take(&mut self.stock) {
+        for (grant, _) in std::mem::take(&mut self.stock) {
             self.say(ToOwner::Release(grant));
         }
     }
@@ -77,19 +88,25 @@ pub(super) struct OwnerStream {
     to: WriteHalf<LaneStream>,
     /// The calls per second to which the owner's user limits all.
     pub(super) rate_max: Option<f64>,
+    /// An owner without a word for so long is gone.
+    silent_max: Duration,
 }
 
 /// Waits for the first word of the owner; `None` if it ends just now.
-pub(super) async fn greet(stream: LaneStream) -> io::Result<Option<OwnerStream>> {
+pub(super) async fn greet(
+    stream: LaneStream,
+    hello_max: Duration,
+    silent_max: Duration,
+) -> io::Result<Option<OwnerStream>> {
     let (read, to) = split(stream);
     let mut lines = BufReader::new(read).lines();
-    let said = timeout(HELLO_MAX, lines.next_line()).await.map_err(|_| {
+    let said = timeout(hello_max, lines.next_line()).await.map_err(|_| {
         io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer")
     })?;
     let Ok(Some(said)) = said else { return Ok(None) };
     match serde_json::from_str::<Hello>(&said) {
         Ok(hello) if hello.tidegate_lane == Hello::VERSION => {
-            Ok(Some(OwnerStream { lines, to, rate_max: hello.rate_max }))
+            Ok(Some(OwnerStream { lines, to, rate_max: hello.rate_max, silent_max }))
         }
         _ => Err(io::Error::other("the process that owns the lane is of another version")),
     }
@@ -100,7 +117,7 @@ pub(super) fn start(lane: &LaneHandle, stream: OwnerStream) -> Membership {
     let (owner, messages) = unbounded_channel();
     let lane = Arc::downgrade(&lane.0);
     tokio::spawn(async move {
-        talk(&lane, stream.lines, stream.to, messages).await;
+        talk(&lane, stream, messages).await;
         if let Some(lane) = lane.upgrade().map(LaneHandle) {
             owner_gone(lane);
         }
@@ -109,12 +126,8 @@ pub(super) fn start(lane: &LaneHandle, stream: OwnerStream) -> Membership {
 }
 
 /// Talks to the owner until one side is gone or the owner is silent.
-async fn talk(
-    lane: &Weak<LaneInner>,
-    mut lines: Lines<impl AsyncBufRead + Unpin>,
-    mut to: impl AsyncWrite + Unpin,
-    mut messages: UnboundedReceiver<ToOwner>,
-) {
+async fn talk(lane: &Weak<LaneInner>, stream: OwnerStream, mut messages: UnboundedReceiver<ToOwner>) {
+    let OwnerStream { mut lines, mut to, silent_max, .. } = stream;
     let (mut out, mut heard) = (Vec::new(), Instant::now());
     let mut tick = tokio::time::interval(ALIVE_EVERY);
     loop {
@@ -136,7 +149,7 @@ async fn talk(
                 }
             }
             _ = tick.tick() => {
-                if heard.elapsed() > SILENT_MAX {
+                if heard.elapsed() > silent_max {
                     return;
                 }
                 push(&mut out, &ToOwner::Alive);
@@ -152,7 +165,7 @@ fn hear(lane: &LaneHandle, message: ToMember) {
     let ShareMode::Member(membership) = &mut state.mode else { return };
     match message {
         ToMember::Grant(grant) => {
-            membership.stock.push(grant);
+            membership.stock.push((grant, now.mono));
             membership.wanted = membership.wanted.saturating_sub(1);
         }
         ToMember::Deny { quota_ms } => {
@@ -162,6 +175,7 @@ fn hear(lane: &LaneHandle, message: ToMember) {
         ToMember::Know(knowledge) => {
             state.core.restore(&knowledge.promises(), now);
             state.core.follow(knowledge.findings());
+            state.processes = knowledge.processes;
             membership.knowledge = *knowledge;
         }
         ToMember::Alive => return,

@@ -1,15 +1,17 @@
-//! One lane for all processes of a machine.
+//! One lane for all processes of a machine, or of a fleet of machines.
 //!
-//! A server counts the calls of a machine or of a key, not those of a process. So processes of one user
-//! that call the same host with the same credential share one lane. The first of them, the owner, runs
-//! the lane of the core as if it were alone. The others are members: they ask it for a permit before each
-//! call and report what came of it. A member keeps its own breaker, budget and promises, and tells its
-//! own records what to do.
+//! A server counts the calls of a machine or of a key, not those of a process. So processes that call the
+//! same host with the same credential share one lane. The first of them, the owner, runs the lane of the
+//! core as if it were alone. The others are members: they ask it for a permit before each call and report
+//! what came of it. A member keeps its own breaker, budget and promises, and tells its own records what
+//! to do.
 //!
-//! They meet at a Unix socket that the owner listens on (`meeting_place`). There is no server to set up. When the
-//! owner ends, one of the members takes over, a little below the last known rate; when an owner hangs, its
-//! members go on alone and say so. A member that is silent for [`SILENT_MAX`] loses its permits, so a
-//! process that was stopped does not hold the others up.
+//! Processes of one user on one machine meet at a Unix socket that the owner listens on (`socket`); there
+//! is no server to set up. Machines meet at a server (`fleet`). What they tell each other is the same
+//! (`wire`). When the owner ends, one of the members takes over, a little below the last known rate. A
+//! member that is silent for [`SILENT_MAX`] loses its permits, so a process that was stopped does not hold
+//! the others up. When an owner hangs, its members on the same machine go on alone and say so; in a fleet
+//! they stop or go on at their share until they find an owner.
 //!
 //! | mode | who decides when a call may go |
 //! |---|---|
@@ -17,28 +19,31 @@
 //! | `Joining` | nobody yet: calls wait until the owner is known |
 //! | `Owner` | its own lane, for its members too |
 //! | `Member` | the owner's lane |
+//! | `Apart` | its own lane, at its share of the last known rate: the server of the fleet is unreachable |
 
+#[cfg_attr(
+    not(all(feature = "fleet-nats", feature = "fleet-postgres", feature = "fleet-redis")),
+    allow(dead_code, reason = "a part of it is for the servers that are left out")
+)]
+mod fleet;
+mod join;
 mod meeting_place;
 mod member;
 mod owner;
+mod socket;
 mod wire;
 
+pub use fleet::{Fleet, WhenUnreachable};
+pub(super) use join::start;
 pub(super) use meeting_place::MeetingPlace;
 pub(super) use member::Membership;
 pub(super) use wire::{HintRecord, ToOwner, VerdictRecord};
 
-use super::LaneHandle;
-use super::states::LaneStateRecord;
-use meeting_place::{LaneListener, Ownership};
-use member::OwnerStream;
-use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::lane::LaneState;
-use tidegate_core::limit::LimitBelief;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tracing::{debug, warn};
 
 /// A connection without a message for so long is given up.
 const SILENT_MAX: Duration = Duration::from_secs(5);
@@ -52,6 +57,8 @@ const JOIN_PAUSE: Duration = Duration::from_millis(5);
 const WANTED_MAX: usize = 4096;
 /// How often it looks before it goes on alone.
 const JOIN_ATTEMPTS: u32 = 200;
+/// A permit that came so long ago is not used.
+const PERMIT_MAX: Duration = Duration::from_secs(2);
 
 /// Who shares a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +69,8 @@ pub enum LaneScope {
     /// All processes of one user on one machine. They meet in this directory, or where the system keeps
     /// such things.
     Machine(Option<PathBuf>),
+    /// All processes on all machines that meet at this server.
+    Fleet(Fleet),
 }
 
 /// What a process is to its lane.
@@ -105,112 +114,34 @@ pub(super) enum ShareMode {
     Owner(OwnerTask),
     /// Another process is the owner.
     Member(Box<Membership>),
+    /// Nobody can be asked; it goes on at its share.
+    Apart,
 }
 
 /// The task that serves members. It ends with the lane.
 pub(super) struct OwnerTask {
-    task: AbortHandle,
+    /// `None` if it ends by itself, because it has something to say to a server.
+    task: Option<AbortHandle>,
+    /// Dropped with the lane, which ends the task.
+    _stop: oneshot::Sender<()>,
     pub(super) members: u32,
+    /// How long the process owns the lane; `None` if until it ends.
+    lease: Option<Arc<fleet::Lease>>,
+}
+
+impl OwnerTask {
+    /// Whether the process is the owner at this moment.
+    pub(super) fn is_held(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.is_held())
+    }
 }
 
 impl Drop for OwnerTask {
     fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Looks for the owner of a lane, then lets its calls go. `last` is what the owner before believed of the
-/// limit.
-pub(super) fn start(lane: LaneHandle, last: Option<LimitBelief>) {
-    // Boxed, because a member whose owner ends joins once more.
-    let joined: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(join(lane, last));
-    drop(tokio::spawn(joined));
-}
-
-async fn join(lane: LaneHandle, last: Option<LimitBelief>) {
-    let Some(place) = lane.0.place.clone() else { return };
-    if last.is_some() {
-        // An owner that is about to end says no more than its name.
-        tokio::time::sleep(JOIN_PAUSE).await;
-    }
-    let found = find(&place).await;
-    let mut state = lane.lock();
-    if state.closed {
-        return;
-    }
-    let now = lane.0.clock.now();
-    let mut config = lane.0.config;
-    let mut asked = None;
-    match found {
-        Ok(OwnerSearch::Found(stream)) => {
-            // The owner's limiter learns, and paces by its own rate for all.
-            config.limit.learn = false;
-            if stream.rate_max.is_some_and(|all| config.limit.rate_max.is_none_or(|own| own >= all)) {
-                config.limit.rate_max = None;
-            }
-            let promises = state.core.state(now);
-            asked = (promises != LaneState::default()).then_some(promises);
-            state.mode = ShareMode::Member(Box::new(member::start(&lane, stream)));
-        }
-        Ok(OwnerSearch::Owned(listener, ownership)) => {
-            state.mode = ShareMode::Owner(owner::start(&lane, listener, ownership));
-        }
-        Err(why) => {
-            warn!(
-                target: "tidegate::share",
-                host = lane.0.key.host(),
-                "this process does not share its limit with others on this machine: {why}"
-            );
-            state.mode = ShareMode::Alone;
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
-    let follows = matches!(state.mode, ShareMode::Member(_));
-    if follows || last.is_some() {
-        state.renew(&config, now);
-    }
-    if let Some(belief) = last.filter(|_| !follows) {
-        state.core.succeed(&belief, now.mono);
-    }
-    if last.is_some() {
-        state.core.spend_burst(now.mono);
-        state.counts.owner_changes += 1;
-    }
-    if let (Some(asked), ShareMode::Member(membership)) = (asked, &state.mode) {
-        membership.say(ToOwner::Asked(Box::new(LaneStateRecord::of("", &asked))));
-    }
-    let role = state.role().as_str();
-    debug!(target: "tidegate::share", host = lane.0.key.host(), role, "the lane is shared on this machine");
-    lane.pump(&mut state, now.mono);
-}
-
-/// What came of looking for the owner.
-enum OwnerSearch {
-    /// There is one.
-    Found(OwnerStream),
-    /// There was none, and now it is this process.
-    Owned(LaneListener, Ownership),
-}
-
-/// Finds the owner, or becomes it.
-async fn find(place: &MeetingPlace) -> io::Result<OwnerSearch> {
-    for _ in 0..JOIN_ATTEMPTS {
-        match place.connect().await {
-            // Whoever has the socket may be about to end: then it is looked for anew.
-            Ok(stream) => {
-                if let Some(stream) = member::greet(stream).await? {
-                    return Ok(OwnerSearch::Found(stream));
-                }
-            }
-            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => return Err(why),
-            Err(_) => {
-                if let Some((listener, ownership)) = place.try_own()? {
-                    return Ok(OwnerSearch::Owned(listener, ownership));
-                }
-            }
-        }
-        tokio::time::sleep(JOIN_PAUSE).await;
-    }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "the process that owns the lane does not answer"))
 }
 
 #[cfg(unix)]

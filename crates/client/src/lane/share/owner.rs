@@ -5,7 +5,7 @@
 
 use super::meeting_place::{LaneListener, LaneStream, Ownership};
 use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, ceil_ms, push, write};
-use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode, WANTED_MAX};
+use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode, WANTED_MAX, start as join};
 use crate::lane::states::LaneStateRecord;
 use crate::lane::{LaneHandle, LaneInner, LanePermit, Refused};
 use futures_util::StreamExt;
@@ -13,27 +13,70 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, split};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
-use tracing::debug;
+use tracing::{debug, info};
 
 /// The longest time in which a member is not told what the lane has learned.
 const KNOW_EVERY: Duration = Duration::from_millis(100);
 
 /// Starts to serve members.
-pub(super) fn start(lane: &LaneHandle, listener: LaneListener, ownership: Ownership) -> OwnerTask {
+pub(super) fn start(lane: &LaneHandle, ownership: Ownership) -> OwnerTask {
     let lane = Arc::downgrade(&lane.0);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let lease = ownership.lease.map(Arc::new);
+    let (listener, kept) = (ownership.listener, lease.clone());
     let task = tokio::spawn(async move {
-        let _ownership = ownership;
-        // A failed accept, as when all file descriptors are used, is not the end.
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(serve(lane.clone(), stream))),
-                Err(_) => tokio::time::sleep(ALIVE_EVERY).await,
-            }
+        let Some(lease) = kept else { return accept(&lane, listener).await };
+        let is_lost = tokio::select! {
+            _ = stopped => false,
+            () = accept(&lane, listener) => false,
+            () = lease.keep(&lane) => true,
+        };
+        // No member is served any more, and all know.
+        lease.resign().await;
+        if let Some(lane) = lane.upgrade().map(LaneHandle).filter(|_| is_lost) {
+            step_down(lane);
         }
     });
-    OwnerTask { task: task.abort_handle(), members: 0 }
+    let task = lease.is_none().then(|| task.abort_handle());
+    OwnerTask { task, _stop: stop, members: 0, lease }
+}
+
+/// Takes members in. They are served until this is dropped.
+async fn accept(lane: &Weak<LaneInner>, mut listener: LaneListener) {
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            member = listener.accept() => match member {
+                Ok(stream) => drop(served.spawn(serve(lane.clone(), stream))),
+                // As when all file descriptors are used. It is not the end.
+                Err(_) => tokio::time::sleep(ALIVE_EVERY).await,
+            },
+            Some(_) = served.join_next(), if !served.is_empty() => {}
+        }
+    }
+}
+
+/// The lease is lost: another process is the owner, or nobody knows.
+fn step_down(lane: LaneHandle) {
+    let last = {
+        let mut state = lane.lock();
+        if state.closed || !matches!(state.mode, ShareMode::Owner(_)) {
+            return;
+        }
+        let last = state.core.limiter().belief();
+        state.mode = ShareMode::Joining;
+        last
+    };
+    info!(
+        target: "tidegate::share",
+        host = lane.0.key.host(),
+        "this process could not keep its lane and looks for the owner: {last}"
+    );
+    join(lane, Some(last));
 }
 
 async fn serve(lane: Weak<LaneInner>, stream: LaneStream) {
@@ -54,7 +97,7 @@ fn count(lane: &Weak<LaneInner>, change: i32) {
 
 /// Serves one member until it is gone or silent. Its permits are released then.
 async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
-    let (read, mut to) = stream.into_split();
+    let (read, mut to) = split(stream);
     let mut lines = BufReader::new(read).lines();
     let mut out = Vec::new();
     match lane.upgrade().map(LaneHandle) {
@@ -139,10 +182,14 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
     }
 }
 
-fn knowledge(lane: &LaneHandle) -> LaneKnowledge {
+pub(super) fn knowledge(lane: &LaneHandle) -> LaneKnowledge {
     let state = lane.lock();
+    let processes = match &state.mode {
+        ShareMode::Owner(owner) => owner.members.saturating_add(1),
+        _ => state.processes,
+    };
     let now = lane.0.clock.now();
     let promises = LaneStateRecord::of("", &state.core.state(now));
     let limiter = state.core.limiter();
-    LaneKnowledge::of(promises, state.core.findings(now.mono), &limiter.belief(), limiter.cap())
+    LaneKnowledge::of(promises, state.core.findings(now.mono), &limiter.belief(), limiter.cap(), processes)
 }

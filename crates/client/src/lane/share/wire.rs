@@ -74,6 +74,17 @@ pub(in super::super) struct LaneKnowledge {
     by_failures: bool,
     changes: u32,
     pub(super) cap: u32,
+    /// Those who share the lane.
+    #[serde(default)]
+    pub(super) processes: u32,
+}
+
+/// What an owner leaves to the next one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LaneCheckpoint {
+    /// When it was written, in milliseconds since 1970.
+    pub(super) saved_ms: i64,
+    pub(super) knowledge: LaneKnowledge,
 }
 
 impl LaneKnowledge {
@@ -82,6 +93,7 @@ impl LaneKnowledge {
         findings: LimitFindings,
         belief: &LimitBelief,
         cap: u32,
+        processes: u32,
     ) -> Self {
         LaneKnowledge {
             promises,
@@ -99,6 +111,7 @@ impl LaneKnowledge {
             by_failures: belief.by_failures,
             changes: belief.changes,
             cap,
+            processes,
         }
     }
 
@@ -302,7 +315,7 @@ mod tests {
             probes_failures: true,
             explains_refusal: false,
         };
-        let sent = LaneKnowledge::of(LaneStateRecord::default(), findings, &belief, 9);
+        let sent = LaneKnowledge::of(LaneStateRecord::default(), findings, &belief, 9, 3);
         let line = serde_json::to_string(&ToMember::Know(Box::new(sent.clone()))).unwrap();
         let ToMember::Know(got) = serde_json::from_str(&line).unwrap() else { panic!("{line}") };
         assert_eq!(*got, sent);

@@ -3,6 +3,7 @@
 use super::identity::CredentialService;
 use super::renew::{Issued, RenewingCredential};
 use super::{CredentialSource, Site, fetched, no_retries, variable, wrong};
+use crate::lane::Clock;
 use crate::secret::{SecretRef, issued};
 use crate::store::{Backend, OpenError};
 use http::Method;
@@ -11,9 +12,9 @@ use object_store::{ClientOptions, StaticCredentialProvider};
 use std::sync::Arc;
 use url::Url;
 
-const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+pub(super) const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
-type GcsIdentity = RenewingCredential<GcpCredential>;
+pub(super) type GcsIdentity = RenewingCredential<GcpCredential>;
 
 pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenError> {
     let settings = site.settings;
@@ -30,7 +31,7 @@ pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenErro
     let identity = match settings.credentials {
         _ if account.is_some() => None,
         CredentialSource::Given | CredentialSource::Environment => None,
-        CredentialSource::Instance => Some(instance(site)?),
+        CredentialSource::Instance => Some(instance(site.clock)?),
         CredentialSource::WebIdentity | CredentialSource::Container => return Err(site.refuse("gs://")),
     };
     let builder = GoogleCloudStorageBuilder::new()
@@ -66,7 +67,7 @@ pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenErro
 }
 
 /// Checks that a file of credentials is one of a service account. Its content is not quoted.
-fn service_account(text: &str, from: &str) -> Result<(), OpenError> {
+pub(super) fn service_account(text: &str, from: &str) -> Result<(), OpenError> {
     let json: serde_json::Value = serde_json::from_str(text)
         .map_err(|_| wrong(format!("{from} is not the JSON of a service account")))?;
     match json.get("type").and_then(serde_json::Value::as_str) {
@@ -79,12 +80,12 @@ fn service_account(text: &str, from: &str) -> Result<(), OpenError> {
 }
 
 /// The service account of the instance on which this runs.
-fn instance(site: &Site<'_>) -> Result<GcsIdentity, OpenError> {
+pub(super) fn instance(clock: Clock) -> Result<GcsIdentity, OpenError> {
     let host = variable("GCE_METADATA_HOST").unwrap_or_else(|| "169.254.169.254".to_owned());
     let at = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
     let url = Url::parse(&at).map_err(|e| wrong(format!("GCE_METADATA_HOST: {e}")))?;
-    let service = CredentialService::new(url, "the instance", site.clock)?;
-    Ok(RenewingCredential::new(site.clock, move || {
+    let service = CredentialService::new(url, "the instance", clock)?;
+    Ok(RenewingCredential::new(clock, move || {
         let service = service.clone();
         async move {
             let headers = [("metadata-flavor", "Google")];

@@ -14,8 +14,12 @@
 mod azure;
 mod gcs;
 mod identity;
+mod jwt;
 pub(super) mod renew;
 mod s3;
+mod service;
+
+pub use service::{CloudFault, CloudRequest, CloudService, ErrorReader, NO_ANSWER};
 
 use super::wire::StoreTransport;
 use super::{Backend, OpenError};

@@ -1,13 +1,17 @@
 //! S3, with static keys, or as the role of a web identity, a container or an instance.
 
 use super::identity::CredentialService;
-use super::renew::{CredentialFault, Issued, RenewingCredential};
-use super::{CredentialSource, Site, fetched, is_name, needed, no_retries, secret_variable, variable, wrong};
+use super::renew::{CredentialFault, CredentialWatch, Issued, RenewingCredential};
+use super::{
+    CloudSettings, CredentialSource, Site, fetched, is_name, needed, no_retries, secret_variable, variable,
+    wrong,
+};
+use crate::lane::Clock;
 use crate::secret::{Secret, issued};
 use crate::store::{Backend, OpenError};
 use http::Method;
-use object_store::ClientOptions;
-use object_store::aws::{AmazonS3Builder, AwsCredential, Checksum, S3CopyIfNotExists};
+use object_store::aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider, Checksum, S3CopyIfNotExists};
+use object_store::{ClientOptions, StaticCredentialProvider};
 use serde::Deserialize;
 use std::sync::Arc;
 use url::Url;
@@ -19,19 +23,34 @@ const INSTANCE: &str = "http://169.254.169.254";
 
 type AwsRole = RenewingCredential<AwsCredential>;
 
-pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenError> {
-    let settings = site.settings;
-    let usual = settings.credentials == CredentialSource::Environment;
-    let region = settings.region.clone();
-    let region = region.or_else(|| {
+/// The credentials of AWS: none, static, or those of a role.
+pub(super) struct AwsIdentity {
+    pub(super) provider: Option<AwsCredentialProvider>,
+    /// Set if they can be renewed.
+    pub(super) watch: Option<Arc<CredentialWatch>>,
+}
+
+/// The region: given, or found in the environment.
+pub(super) fn region(settings: &CloudSettings) -> Result<Option<String>, OpenError> {
+    let region = settings.region.clone().or_else(|| {
         let named = || variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         (settings.credentials != CredentialSource::Given).then(named).flatten()
     });
-    let region = region.as_deref().unwrap_or("us-east-1");
-    if !is_name(region) {
-        return Err(wrong("a region can contain only letters, digits, `-`, `.` and `_`"));
+    match &region {
+        Some(name) if !is_name(name) => {
+            Err(wrong("a region can contain only letters, digits, `-`, `.` and `_`"))
+        }
+        _ => Ok(region),
     }
-    let endpoint = site.endpoint(&format!("https://s3.{region}.amazonaws.com"))?;
+}
+
+/// The credentials that are given, or those that the named source has.
+pub(super) fn identity(
+    settings: &CloudSettings,
+    region: &str,
+    clock: Clock,
+) -> Result<AwsIdentity, OpenError> {
+    let usual = settings.credentials == CredentialSource::Environment;
     let own = settings.access_key.is_some() || settings.secret_key.is_some();
     let find = |given: &Option<_>, name: &str| {
         given.clone().or_else(|| (usual && !own).then(|| secret_variable(&[name])).flatten())
@@ -43,11 +62,33 @@ pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenErro
         (Some(_), _) | (None, CredentialSource::Given) => None,
         (None, CredentialSource::Environment) if variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_none() => None,
         (None, CredentialSource::Environment | CredentialSource::WebIdentity) => {
-            Some(web_identity(site, region)?)
+            Some(web_identity(clock, region)?)
         }
-        (None, CredentialSource::Container) => Some(container(site)?),
-        (None, CredentialSource::Instance) => Some(instance(site)?),
+        (None, CredentialSource::Container) => Some(container(clock)?),
+        (None, CredentialSource::Instance) => Some(instance(clock)?),
     };
+    let watch = role.as_ref().map(AwsRole::watch);
+    let provider: Option<AwsCredentialProvider> = match (access, secret, role) {
+        (Some(access), Some(secret), _) => {
+            let reveal = |secret: &Secret| secret.reveal().to_owned();
+            Some(Arc::new(StaticCredentialProvider::new(AwsCredential {
+                key_id: reveal(&access),
+                secret_key: reveal(&secret),
+                token: token.as_ref().map(reveal),
+            })))
+        }
+        (None, None, Some(role)) => Some(Arc::new(role)),
+        (None, None, None) => None,
+        _ => return Err(wrong("the access key and the secret key must be given together")),
+    };
+    Ok(AwsIdentity { provider, watch })
+}
+
+pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenError> {
+    let region = region(site.settings)?;
+    let region = region.as_deref().unwrap_or("us-east-1");
+    let endpoint = site.endpoint(&format!("https://s3.{region}.amazonaws.com"))?;
+    let identity = identity(site.settings, region, site.clock)?;
     let builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region(region)
@@ -57,20 +98,12 @@ pub(super) fn backend(site: &Site<'_>, bucket: &str) -> Result<Backend, OpenErro
         .with_retry(no_retries())
         .with_disable_bulk_delete(true)
         .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
-        .with_http_connector(site.transport(&endpoint, role.as_ref().map(AwsRole::watch))?);
-    let builder = match (access, secret, role) {
+        .with_http_connector(site.transport(&endpoint, identity.watch)?);
+    let builder = match identity.provider {
         // The signature covers the SHA-256 of each body, and the store verifies it.
-        (Some(access), Some(secret), _) => {
-            builder.with_access_key_id(access.reveal()).with_secret_access_key(secret.reveal())
-        }
-        (None, None, Some(role)) => builder.with_credentials(Arc::new(role)),
+        Some(provider) => builder.with_credentials(provider),
         // Without a signature the checksum is sent separately.
-        (None, None, None) => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
-        _ => return Err(wrong("the access key and the secret key must be given together")),
-    };
-    let builder = match token.as_ref().map(Secret::reveal) {
-        Some(token) => builder.with_token(token),
-        None => builder,
+        None => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
     };
     let s3 = Arc::new(builder.build().map_err(|_| wrong("the bucket cannot be addressed"))?);
     Ok(Backend {
@@ -108,15 +141,15 @@ impl RoleCredential {
 }
 
 /// A role of AWS, assumed with the token in a file.
-fn web_identity(site: &Site<'_>, region: &str) -> Result<AwsRole, OpenError> {
+fn web_identity(clock: Clock, region: &str) -> Result<AwsRole, OpenError> {
     let need = |name| needed(name, CredentialSource::WebIdentity);
     let file = need("AWS_WEB_IDENTITY_TOKEN_FILE")?;
     let role = need("AWS_ROLE_ARN")?;
     let session = variable("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "tidegate".to_owned());
     let at =
         variable("AWS_ENDPOINT_URL_STS").unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
-    let service = CredentialService::new(url(&at, "AWS_ENDPOINT_URL_STS")?, "the role", site.clock)?;
-    Ok(RenewingCredential::new(site.clock, move || {
+    let service = CredentialService::new(url(&at, "AWS_ENDPOINT_URL_STS")?, "the role", clock)?;
+    Ok(RenewingCredential::new(clock, move || {
         let (service, file, role, session) = (service.clone(), file.clone(), role.clone(), session.clone());
         async move {
             let token = service.token_file(&file)?;
@@ -153,7 +186,7 @@ fn assumed(answer: &str) -> Option<RoleCredential> {
 }
 
 /// The role of the container in which this runs.
-fn container(site: &Site<'_>) -> Result<AwsRole, OpenError> {
+fn container(clock: Clock) -> Result<AwsRole, OpenError> {
     const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
     const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
     let at = match (variable(RELATIVE), variable(FULL)) {
@@ -161,10 +194,10 @@ fn container(site: &Site<'_>) -> Result<AwsRole, OpenError> {
         (None, Some(url)) => url,
         (None, None) => return Err(wrong(format!("credentials `container` need {RELATIVE} or {FULL}"))),
     };
-    let service = CredentialService::new(url(&at, FULL)?, "the container", site.clock)?;
+    let service = CredentialService::new(url(&at, FULL)?, "the container", clock)?;
     let file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     let token = fetched(secret_variable(&["AWS_CONTAINER_AUTHORIZATION_TOKEN"]).as_ref())?;
-    Ok(RenewingCredential::new(site.clock, move || {
+    Ok(RenewingCredential::new(clock, move || {
         let (service, file, token) = (service.clone(), file.clone(), token.clone());
         async move {
             let token = match (&file, &token) {
@@ -179,11 +212,11 @@ fn container(site: &Site<'_>) -> Result<AwsRole, OpenError> {
 }
 
 /// The role of the instance on which this runs, by version 2 of its metadata service.
-fn instance(site: &Site<'_>) -> Result<AwsRole, OpenError> {
+fn instance(clock: Clock) -> Result<AwsRole, OpenError> {
     const VARIABLE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
     let at = variable(VARIABLE).unwrap_or_else(|| INSTANCE.to_owned());
-    let service = CredentialService::new(url(&at, VARIABLE)?, "the instance", site.clock)?;
-    Ok(RenewingCredential::new(site.clock, move || {
+    let service = CredentialService::new(url(&at, VARIABLE)?, "the instance", clock)?;
+    Ok(RenewingCredential::new(clock, move || {
         let service = service.clone();
         async move { instance_role(&service).await }
     }))

@@ -12,6 +12,7 @@ use crate::sql::POSTGRES;
 use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use tidegate_client::postgres_tls::take_pairs;
 use tidegate_core::classify;
 
 pub(super) struct Postgres {
@@ -94,7 +95,7 @@ fn version(client: &mut BoundedClient, schema: &str) -> Result<Option<String>> {
 
 /// Removes `schema=NAME` from the URL; returns the URL and the schema.
 fn schema_of(url: &str) -> Result<(String, String)> {
-    let (url, own) = bounded::take_pairs(url, |name| name == "schema");
+    let (url, own) = take_pairs(url, |name| name == "schema");
     let schema = own.into_iter().next().map_or_else(|| "tidegate".into(), |(_, name)| name);
     let plain = schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !schema.is_empty();
     if !plain {

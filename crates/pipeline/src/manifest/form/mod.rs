@@ -19,6 +19,7 @@ mod circuit_breaker;
 mod dead_letters;
 mod expect;
 mod gate;
+mod lanes;
 mod rate_limit;
 mod retry_budget;
 mod retry_policy;
@@ -43,6 +44,7 @@ pub use circuit_breaker::CircuitBreaker;
 pub use dead_letters::{AutoRemedy, DeadLetters, Remedy, RemedyRule};
 pub use expect::ExpectSpec;
 pub use gate::{Check, Gate, Per, Severity};
+pub use lanes::{FleetFallback, LanesSpec};
 pub use rate_limit::{RateLimit, RateScope};
 pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
@@ -113,6 +115,15 @@ pub struct Pipeline {
     /// How fast the service may be called.
     #[serde(default)]
     pub rate_limit: RateLimit,
+
+    /// The server at which machines share the rates of the services they call: `env:NAME` or `file:PATH` that
+    /// contains its URL, a URL without a password (`redis://`, `postgres://` or `nats://`), or `url` with
+    /// further settings. Without it, the processes of one machine share them (`rate_limit.scope`).
+    ///
+    /// Touch it when several machines call one service with one key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LanesSpec", example = &"redis://cache.example")]
+    pub lanes: Option<LanesSpec>,
 
     /// Where the features come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{error, fmt, io};
 
-use postgres::Error;
-use postgres::error::SqlState;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CertificateError, ClientConfig};
-use tidegate_client::http::platform_tls;
+use tokio_postgres::Error;
 use tokio_postgres::config::{SslMode, SslNegotiation};
+use tokio_postgres::error::SqlState;
 
-pub(crate) use stream::PostgresTls;
+use crate::http::platform_tls;
+pub use stream::{EncryptedStream, PendingHandshake, PostgresTls};
 use verify::{OwnAuthority, Unverified};
 
 /// The names of the settings in a database URL.
-pub(crate) const NAMES: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+pub const NAMES: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
 
 /// What is asked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,10 @@ pub struct TlsSettings {
 
 impl TlsSettings {
     /// Takes the settings of a URL into account, and sets in `config` whether TLS is used.
-    pub(crate) fn read(
+    ///
+    /// # Errors
+    /// When a setting has no meaning. The error does not quote the URL.
+    pub fn read(
         pairs: &[(String, String)],
         config: &mut tokio_postgres::Config,
     ) -> Result<TlsSettings, String> {
@@ -87,7 +90,8 @@ impl TlsSettings {
     }
 
     /// What to change when the server refuses a connection of this mode.
-    pub(crate) fn advice(&self, mode: SslMode, error: &Error) -> &'static str {
+    #[must_use]
+    pub fn advice(&self, mode: SslMode, error: &Error) -> &'static str {
         let refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
         match (refused, mode) {
             (true, SslMode::Disable) => "; if the server wants TLS, set sslmode=require",
@@ -155,7 +159,7 @@ fn unreadable(name: &str, path: &Path, e: &pem::Error, none: &str) -> TlsProblem
 
 /// Why there is no TLS.
 #[derive(Debug)]
-pub(crate) enum TlsProblem {
+pub enum TlsProblem {
     /// A setting, or a file that it names, cannot be used.
     Setting(String),
     /// The handshake failed.
@@ -216,7 +220,22 @@ fn explain(e: &rustls::Error) -> String {
 }
 
 /// Whether a server that speaks TLS may still serve us without it, for `prefer`.
-pub(crate) fn may_work_without(error: &Error) -> bool {
+#[must_use]
+pub fn may_work_without(error: &Error) -> bool {
     let refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
     refused || error.to_string() == "error performing TLS handshake"
+}
+
+/// Takes pairs of these names out of the query of a URL; what remains is as it was.
+#[must_use]
+pub fn take_pairs(text: &str, own: impl Fn(&str) -> bool) -> (String, Vec<(String, String)>) {
+    let Some((head, query)) = text.split_once('?').filter(|(head, _)| head.contains("://")) else {
+        return (text.to_owned(), Vec::new());
+    };
+    let is_own = |pair: &&str| own(pair.split_once('=').map_or(*pair, |(name, _)| name));
+    let (own, rest): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_own);
+    // A plus is a plus: PostgreSQL does not take it for a space.
+    let own = own.join("&").replace('+', "%2B");
+    let own = url::form_urlencoded::parse(own.as_bytes()).into_owned().collect();
+    (if rest.is_empty() { head.to_owned() } else { format!("{head}?{}", rest.join("&")) }, own)
 }

@@ -18,20 +18,22 @@ use super::{TlsProblem, TlsSettings};
 /// Wraps a connection to PostgreSQL in TLS. The files are read when the first connection needs
 /// them.
 #[derive(Clone)]
-pub(crate) struct PostgresTls {
+pub struct PostgresTls {
     settings: TlsSettings,
     used: bool,
     client: Option<Arc<ClientConfig>>,
 }
 
 impl PostgresTls {
-    pub(crate) fn new(settings: &TlsSettings, mode: SslMode) -> PostgresTls {
+    /// For connections of this mode.
+    #[must_use]
+    pub fn new(settings: &TlsSettings, mode: SslMode) -> PostgresTls {
         PostgresTls { settings: settings.clone(), used: mode != SslMode::Disable, client: None }
     }
 }
 
 /// A handshake to come.
-pub(crate) struct PendingHandshake {
+pub struct PendingHandshake {
     /// None if TLS is not used.
     client: Option<Arc<ClientConfig>>,
     host: String,
@@ -67,7 +69,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Pendi
 }
 
 /// A connection with TLS.
-pub(crate) struct EncryptedStream<S>(tokio_rustls::client::TlsStream<S>);
+pub struct EncryptedStream<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for EncryptedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {

@@ -1,108 +1,14 @@
 //! One suite for every sink that has a table of tasks: a GeoPackage in a temporary directory, and a
 //! schema of a real PostgreSQL (`TIDEGATE_TEST_DATABASE`, or the server on the standard port).
 
-use std::sync::Arc;
+mod place;
 
-use tidegate_geo::{Batch, Crs, Kind, Schema, Value};
-
+use self::place::{Place, geopackage, spec};
+#[cfg(feature = "postgres")]
+use self::place::{execute, table};
 use super::{Claim, TaskEnd, TaskState, TaskTable};
-use crate::manifest::{Manifest, SinkTable, WriteMode};
-use crate::sink::{ManagedColumns, RunTime, Sink, SinkError, SinkTarget, Spec};
-use crate::traffic::Traffic;
-
-/// A sink of its own for each test; it goes with the test.
-struct Place {
-    spec: Spec,
-    _folder: Option<tempfile::TempDir>,
-    schema: Option<String>,
-}
-
-fn spec(target: SinkTarget) -> Spec {
-    let manifest: Manifest = serde_json::from_value(serde_json::json!({ "pipeline": {
-        "id": "parcels",
-        "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
-        "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false } } }))
-    .unwrap();
-    Spec {
-        pipeline: "parcels#w1".into(),
-        schema: Arc::new(Schema::new([("id".to_owned(), Kind::Text)])),
-        crs: Crs::wgs84(),
-        mode: WriteMode::Upsert,
-        key: vec!["id".into()],
-        managed: ManagedColumns::None,
-        at: RunTime::default(),
-        resume: false,
-        must_exist: false,
-        atomic: false,
-        by_number: false,
-        by_tasks: true,
-        target,
-        traffic: Traffic::new(&manifest, None, None),
-    }
-}
-
-fn geopackage() -> Place {
-    let folder = tempfile::tempdir().unwrap();
-    let spec = spec(SinkTarget::GeoPackage(folder.path().join("out.gpkg"), "parcels".into()));
-    Place { spec, _folder: Some(folder), schema: None }
-}
-
-#[cfg(feature = "postgres")]
-fn database() -> String {
-    std::env::var("TIDEGATE_TEST_DATABASE").unwrap_or_else(|_| "postgres://postgres@127.0.0.1/test".into())
-}
-
-#[cfg(feature = "postgres")]
-fn execute(sql: &str) -> u64 {
-    let mut client = crate::sink::postgis::config(&database()).unwrap().connect().unwrap();
-    if sql.starts_with("SELECT") {
-        client.execute(sql, &[]).unwrap()
-    } else {
-        client.batch_execute(sql).map(|()| 0).unwrap()
-    }
-}
-
-#[cfg(feature = "postgres")]
-fn table() -> Place {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let schema = format!("tidegate_tasks_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}"));
-    let table = SinkTable {
-        url: database(),
-        schema: schema.clone(),
-        table: "parcels".into(),
-        geometry_column: "geom".into(),
-    };
-    Place { spec: spec(SinkTarget::Table(table)), _folder: None, schema: Some(schema) }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        #[cfg(feature = "postgres")]
-        if let Some(schema) = &self.schema {
-            execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
-        }
-    }
-}
-
-impl Place {
-    fn tasks(&self) -> Box<dyn TaskTable> {
-        self.spec.open_tasks().unwrap()
-    }
-
-    fn sink(&self, worker: &str) -> Box<dyn Sink> {
-        Spec { pipeline: format!("parcels#{worker}"), ..self.spec.clone() }.open().unwrap()
-    }
-
-    fn batch(&self, ids: &[&str]) -> Batch {
-        let mut batch = Batch::new(self.spec.schema.clone());
-        for id in ids {
-            batch.push_point(1.0, 2.0, [Value::Text(id)]).unwrap();
-        }
-        batch
-    }
-}
+use crate::manifest::WriteMode;
+use crate::sink::{SinkError, SinkTarget, Spec};
 
 fn keys<const N: usize>(keys: [&str; N]) -> Vec<String> {
     keys.map(str::to_owned).to_vec()
@@ -395,26 +301,41 @@ suite!(
     holds_any_key,
 );
 
-/// A connection that is lost during the transaction: the ends are not committed without the rows.
+/// Ends the connection of the sink, which holds a transaction on this schema; the sink notices.
+#[cfg(feature = "postgres")]
+fn cut(place: &Place, sink: &mut dyn crate::sink::Sink) {
+    let schema = place.schema.clone().unwrap();
+    let ended = execute(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity a WHERE state = 'idle in transaction'
+         AND EXISTS (SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+                     WHERE l.pid = a.pid AND c.relnamespace = '{schema}'::regnamespace)"
+    ));
+    assert_eq!(ended, 1);
+    assert!(sink.standing().is_err());
+}
+
+/// A connection that is lost during the transaction: nothing is committed without the rows.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_lost_connection_commits_nothing() {
     let place = table();
     let mut tasks = place.tasks();
     let claim = tasks.claim(&keys(["a"]), "w").unwrap()[0];
+    let ends = [done("a", token(claim))];
     let mut sink = place.sink("w1");
     sink.put(&place.batch(&["a"])).unwrap();
-    let schema = place.schema.clone().unwrap();
-    let ended = execute(&format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'idle in transaction' AND query LIKE '%tidegate_stage%' AND EXISTS (SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.pid = pg_stat_activity.pid AND c.relnamespace = '{schema}'::regnamespace)"
-    ));
-    assert_eq!(ended, 1);
-    assert!(sink.standing().is_err());
-    assert!(matches!(sink.finish_tasks(&[done("a", token(claim))]), Err(SinkError::Transient { .. })));
+    cut(&place, sink.as_mut());
+    assert!(matches!(sink.finish_tasks(&ends), Err(SinkError::Transient { .. })));
     sink.rollback();
+    sink.put(&place.batch(&["a"])).unwrap();
+    assert_eq!(sink.finish_tasks(&ends).unwrap(), Vec::<String>::new());
+    cut(&place, sink.as_mut());
+    assert!(matches!(sink.commit("{}", &[]), Err(SinkError::Transient { .. })));
+    sink.rollback();
+    assert_eq!((sink.saved().unwrap(), sink.standing().unwrap().rows), (None, Some(0)));
     assert_eq!(states(tasks.as_mut(), &keys(["a"])), [Some(TaskState::Running)]);
     sink.put(&place.batch(&["a"])).unwrap();
-    assert_eq!(sink.finish_tasks(&[done("a", token(claim))]).unwrap(), Vec::<String>::new());
+    assert_eq!(sink.finish_tasks(&ends).unwrap(), Vec::<String>::new());
     sink.commit("{}", &[]).unwrap();
     assert_eq!(sink.standing().unwrap().rows, Some(1));
 }
