@@ -23,6 +23,7 @@
 //! | `rabbitmq` | RabbitMQ, quorum queues |
 //! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
+//! | `promise_page` | compares promises with `docs/queues.md` |
 
 mod address;
 mod cloud_event;
@@ -36,6 +37,8 @@ mod geotask;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod message;
+#[cfg(feature = "conformance")]
+mod promise_page;
 #[cfg(feature = "pubsub")]
 mod pubsub;
 #[cfg(feature = "sqs")]
