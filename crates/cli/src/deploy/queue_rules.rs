@@ -50,7 +50,7 @@ fn rules() -> Vec<QueueRule> {
         format!("sum by (pipeline) (increase({}{labels}[{window}]))", metric.name)
     };
     let ready = format!("max by (pipeline) ({}{{state=\"ready\"}}) > 0", m::QUEUE_MESSAGES.name);
-    let ended = increase(&m::TASKS, "{outcome=~\"done|dead|repeated\"}", "10m");
+    let ended = increase(&m::TASKS, "{outcome=~\"done|dead|repeated\"}", "5m");
     let (again, received) =
         (increase(&m::TASKS_REDELIVERED, "", "15m"), increase(&m::TASKS_RECEIVED, "", "15m"));
     vec![
