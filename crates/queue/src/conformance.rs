@@ -13,6 +13,8 @@ use crate::error::QueueError;
 use crate::message::{Delivery, Message, now_ms};
 use crate::transport::{QueueDepth, Transport};
 
+pub use crate::promise_page::promises_what_is_documented;
+
 /// A server with an empty queue that belongs to one test.
 #[async_trait]
 pub trait Broker: Send + Sync {
@@ -429,7 +431,7 @@ macro_rules! conformance {
             carries_messages, receives_a_bounded_number, waits_for_messages, delays_messages, requeues,
             leases_hold_and_end, survives_a_crash, keeps_the_order_of_a_key, prefers_higher_priorities,
             is_unique_while_queued, dead_letters_with_a_reason, tells_its_depth, refuses_what_is_too_large,
-            survives_a_restart);
+            survives_a_restart, promises_what_is_documented);
     };
     (@each $start:expr; $($case:ident),*) => {
         $(

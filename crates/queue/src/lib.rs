@@ -24,6 +24,7 @@
 //! | `rabbitmq` | RabbitMQ, quorum queues |
 //! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
+//! | `promise_page` | compares promises with `docs/queues.md` |
 
 mod address;
 #[cfg(any(feature = "pubsub", feature = "sqs"))]
@@ -41,6 +42,8 @@ mod message;
 mod nats;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod parameters;
+#[cfg(feature = "conformance")]
+mod promise_page;
 #[cfg(feature = "pubsub")]
 mod pubsub;
 #[cfg(feature = "rabbitmq")]
