@@ -27,7 +27,7 @@ pub(super) struct LockedLane {
     /// The calls in flight that the user allows.
     pub(super) most: u32,
     /// Permits that a member with a rate of its own asks for at once.
-    pub(super) wanted_max: usize,
+    pub(super) burst_max: Option<u32>,
     /// The deadline of the timer; `None` before it was started.
     pub(super) armed: Option<Mono>,
     pub(super) counts: Counts,
@@ -103,16 +103,15 @@ impl LockedLane {
         self.core.shut_quota(quota);
         self.generation = self.generation.wrapping_add(1);
         self.is_full = false;
-        let burst = config.limit.burst.unwrap_or(1.0).max(1.0) as usize;
-        self.wanted_max = if config.limit.rate_max.is_some() { burst } else { usize::MAX };
+        self.burst_max = config.limit.rate_max.map(|_| config.limit.burst.unwrap_or(1.0) as u32);
     }
 
     /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.
-    pub(super) fn has_grant(&self) -> bool {
-        match &self.mode {
+    pub(super) fn has_grant(&mut self, now: Mono) -> bool {
+        match &mut self.mode {
             ShareMode::Alone | ShareMode::Owner(_) => true,
             ShareMode::Unjoined | ShareMode::Joining => false,
-            ShareMode::Member(membership) => membership.has_permit(),
+            ShareMode::Member(membership) => membership.has_permit(now),
         }
     }
 

@@ -68,8 +68,6 @@ const FULL_RECHECK: Duration = Duration::from_secs(1);
 const STUCK_RECHECK: Duration = Duration::from_millis(1);
 /// How long a single free slot may go unnoticed.
 const ROOM_RECHECK: Duration = Duration::from_millis(10);
-/// How long a permit of the owner is kept that the process's own rate does not allow to be used yet.
-const GRANT_KEPT_MAX: Duration = Duration::from_millis(50);
 /// The most free slots that may go unnoticed.
 const SLACK_MAX: u32 = 4;
 
@@ -132,7 +130,7 @@ impl LaneHandle {
             generation: 0,
             is_full: false,
             most: config.limit.in_flight_max,
-            wanted_max: usize::MAX,
+            burst_max: None,
             refuses_open: false,
             armed: None,
             counts: Counts::default(),
@@ -164,15 +162,16 @@ impl LaneHandle {
     /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
     /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
-        self.acquire_as(by, false).await
+        self.acquire_as(by, None).await
     }
 
     /// Waits for a permit for a member of the lane.
-    async fn acquire_for_member(&self) -> Result<LanePermit, Refused> {
-        self.acquire_as(None, true).await
+    async fn acquire_for_member(&self, member: u64) -> Result<LanePermit, Refused> {
+        self.acquire_as(None, Some(member)).await
     }
 
-    async fn acquire_as(&self, by: Option<Mono>, foreign: bool) -> Result<LanePermit, Refused> {
+    async fn acquire_as(&self, by: Option<Mono>, member: Option<u64>) -> Result<LanePermit, Refused> {
+        let foreign = member.is_some();
         let turn = {
             let mut state = self.lock();
             let now = self.0.clock.mono();
@@ -187,7 +186,7 @@ impl LaneHandle {
                 state.mode = ShareMode::Joining;
                 share::start(self.clone(), None);
             }
-            if state.queue.is_empty() && state.has_grant() {
+            if state.queue.is_empty() && state.has_grant(now) {
                 match state.ask(now) {
                     Asked::Go(permit) => {
                         let held = state.hold(permit, foreign);
@@ -207,7 +206,7 @@ impl LaneHandle {
             }
             state.counts.waited += u64::from(!foreign);
             let (tell, turn) = oneshot::channel();
-            state.queue.push(Waiter { by, tell, foreign, order: 0 });
+            state.queue.push(Waiter { by, tell, member });
             self.want(&mut state, now);
             self.arm(&mut state);
             turn

@@ -12,7 +12,7 @@
 //! | how long may a permit be used? | [`PERMIT_VALID`] ([`PermitStock`]) |
 //! | when does the owner take permits back? | [`PERMIT_SILENT_MAX`] ([`MemberAccount`]) |
 //! | what does a successor begin with? | [`Lane::succeed`](super::Lane::succeed): a little below the last rate, no burst |
-//! | what may a member do without an owner? | [`WithoutOwner`], [`alone_share`] |
+//! | what may a member do that goes on without an owner? | [`alone_share`] |
 //! | when is a report sent? | [`report_at`] |
 //!
 //! A permit ends earlier at the member than at the owner. So a permit that the owner has taken back and given
@@ -69,29 +69,24 @@ pub fn report_at(verdict: &Verdict, now: Mono) -> Mono {
     if verdict.is_answer() { now + REPORT_EVERY } else { now }
 }
 
-/// What a member does while no owner can be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WithoutOwner {
-    /// Its calls wait.
-    Stop,
-    /// It goes on with its share of what was known last.
-    #[default]
-    Share,
-}
-
-/// The limit of one of `members` processes that goes on alone: its share of the rate that was known last, and of
-/// the calls at once. It still learns, so that it becomes slower than that if the server refuses.
+/// The limit of one of `members` processes that goes on alone: its share of the rate that all of them keep to, be
+/// it learned or their user's, and of the calls at once. It still learns, so that it becomes slower than that if
+/// the server refuses.
 #[must_use]
 pub fn alone_share(own: LimitConfig, last: &LimitBelief, members: u32) -> LimitConfig {
     let members = members.max(1);
-    let rate = last.rate.map(|rate| ALONE_SHARE * rate / f64::from(members));
-    let calls = last.in_flight.unwrap_or(own.in_flight_max);
-    own.and(LimitConfig {
-        rate_max: rate,
-        burst: rate.map(|_| 1.0),
-        in_flight_max: (calls / members).max(1),
+    let learned = last.rate.map(|rate| ALONE_SHARE * rate);
+    let all = own.and(LimitConfig {
+        rate_max: learned,
+        burst: learned.or(own.rate_max).map(|_| 1.0),
+        in_flight_max: last.in_flight.unwrap_or(own.in_flight_max),
         learn: own.learn,
-    })
+    });
+    LimitConfig {
+        rate_max: all.rate_max.map(|rate| rate / f64::from(members)),
+        in_flight_max: (all.in_flight_max / members).max(1),
+        ..all
+    }
 }
 
 #[cfg(test)]
@@ -121,8 +116,9 @@ mod tests {
         let alone = alone_share(own, &known, 8);
         assert_eq!((alone.rate_max, alone.burst, alone.in_flight_max), (Some(9.0), Some(1.0), 8));
         assert!(alone.learn);
-        let slower = LimitConfig { rate_max: Some(2.0), ..own };
-        assert_eq!(alone_share(slower, &known, 8).rate_max, Some(2.0));
+        let slower = LimitConfig { rate_max: Some(16.0), burst: Some(20.0), ..own };
+        let alone = alone_share(slower, &known, 8);
+        assert_eq!((alone.rate_max, alone.burst), (Some(2.0), Some(1.0)), "the user's rate is for all too");
         let concurrent = LimitBelief { in_flight: Some(4), ..LimitBelief::default() };
         let alone = alone_share(own, &concurrent, 1000);
         assert_eq!((alone.rate_max, alone.in_flight_max), (None, 1));

@@ -8,8 +8,8 @@
 //!
 //! They meet at a Unix socket that the owner listens on (`meeting_place`). There is no server to set up. When the
 //! owner ends, one of the members takes over, a little below the last known rate; when an owner hangs, its
-//! members go on alone and say so. A member that is silent for [`SILENT_MAX`] loses its permits, so a
-//! process that was stopped does not hold the others up.
+//! members go on alone and say so. A member that is silent for a moment loses its permits, so a process
+//! that was stopped does not hold the others up. What they decide is in [`tidegate_core::lane::fleet`].
 //!
 //! | mode | who decides when a call may go |
 //! |---|---|
@@ -36,20 +36,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 use tidegate_core::lane::LaneState;
+use tidegate_core::lane::fleet::{ALIVE_EVERY, SILENT_MAX};
 use tidegate_core::limit::LimitBelief;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-/// A connection without a message for so long is given up.
-const SILENT_MAX: Duration = Duration::from_secs(5);
-/// The interval at which both sides say that they are alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How long a new member waits for the owner's first word.
 const HELLO_MAX: Duration = Duration::from_secs(2);
 /// The pause before a process looks for the owner once more.
 const JOIN_PAUSE: Duration = Duration::from_millis(5);
-/// Permits that one member may want at once.
-const WANTED_MAX: usize = 4096;
 /// How often it looks before it goes on alone.
 const JOIN_ATTEMPTS: u32 = 200;
 

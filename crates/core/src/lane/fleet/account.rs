@@ -83,6 +83,12 @@ impl<P> MemberAccount<P> {
             return Vec::new();
         }
         self.wanted += core::mem::take(&mut self.queued);
+        self.take_all()
+    }
+
+    /// Takes back all permits: the member is gone.
+    #[must_use]
+    pub fn take_all(&mut self) -> Vec<P> {
         core::mem::take(&mut self.granted).into_values().collect()
     }
 
