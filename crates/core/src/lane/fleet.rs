@@ -13,7 +13,7 @@
 //! | when does the owner take permits back? | [`PERMIT_SILENT_MAX`] ([`MemberAccount`]) |
 //! | what does a successor begin with? | [`Lane::succeed`](super::Lane::succeed): a little below the last rate, no burst |
 //! | what may a member do that goes on without an owner? | [`alone_share`] |
-//! | when is a report sent? | [`report_at`] |
+//! | in which order do their calls arrive? | [`PermitWays`]: in that of the permits, however far each is |
 //!
 //! A permit ends earlier at the member than at the owner. So a permit that the owner has taken back and given
 //! to somebody else is not used a second time, unless a message is on its way for longer than the difference.
@@ -22,15 +22,15 @@ mod account;
 mod demand;
 mod stock;
 mod turns;
+mod ways;
 
 pub use account::MemberAccount;
 pub use demand::MemberDemand;
 pub use stock::PermitStock;
 pub use turns::{TurnState, Turns};
+pub use ways::PermitWays;
 
 use crate::limit::{LimitBelief, LimitConfig};
-use crate::time::Mono;
-use crate::verdict::Verdict;
 use core::time::Duration;
 
 /// How long a member may use a permit after it came.
@@ -44,8 +44,6 @@ pub const ALIVE_EVERY: Duration = Duration::from_millis(500);
 pub const SILENT_MAX: Duration = Duration::from_secs(5);
 /// Permits that one member may want at once.
 pub const WANTED_MAX: u32 = 4096;
-/// The longest time for which good news waits for company.
-pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// Shares of the calls at once that one member may hold. More than one, because what a member holds is on its
 /// way for a part of the time; few, because a member that hangs holds them up to [`PERMIT_SILENT_MAX`].
@@ -61,12 +59,6 @@ pub fn hold_max(cap: u32, sharers: u32) -> u32 {
         0 | 1 => cap.max(1),
         _ => cap.div_ceil(sharers).saturating_mul(HOLD_SHARES).clamp(1, cap.max(1)),
     }
-}
-
-/// When the result of a call that came at `now` is sent to the owner. Bad news is for all and goes at once.
-#[must_use]
-pub fn report_at(verdict: &Verdict, now: Mono) -> Mono {
-    if verdict.is_answer() { now + REPORT_EVERY } else { now }
 }
 
 /// The limit of one of `members` processes that goes on alone: its share of the rate that all of them keep to, be
@@ -99,14 +91,6 @@ mod tests {
         assert_eq!([hold_max(64, 2), hold_max(64, 8), hold_max(64, 1000)], [64, 16, 2]);
         assert_eq!([hold_max(1, 8), hold_max(10, 8)], [1, 4]);
         assert_eq!(hold_max(u32::MAX, 2), u32::MAX);
-    }
-
-    #[test]
-    fn bad_news_goes_at_once() {
-        let now = Mono::from_millis(7);
-        assert_eq!(report_at(&Verdict::DONE, now), now + REPORT_EVERY);
-        let kind = crate::VerdictKind::Throttled { until: None };
-        assert_eq!(report_at(&Verdict { kind, ..Verdict::DONE }, now), now);
     }
 
     #[test]

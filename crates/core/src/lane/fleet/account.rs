@@ -4,6 +4,7 @@ use super::{PERMIT_SILENT_MAX, WANTED_MAX, hold_max};
 use crate::time::Mono;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 /// The account of one member. `P` is a permit of the lane.
 #[derive(Clone, Debug)]
@@ -12,8 +13,8 @@ pub struct MemberAccount<P> {
     wanted: u32,
     /// Permits that wait for their turn.
     queued: u32,
-    /// The permits that it holds, by number.
-    granted: BTreeMap<u64, P>,
+    /// The permits that it holds, by number, and when they were sent.
+    granted: BTreeMap<u64, (P, Mono)>,
     /// The number of the last permit.
     last: u64,
     /// When it was last heard.
@@ -51,11 +52,11 @@ impl<P> MemberAccount<P> {
         more
     }
 
-    /// Its turn came: the permit's number.
-    pub fn grant(&mut self, permit: P) -> u64 {
+    /// Its turn came, and the permit is sent at this time. Says the permit's number.
+    pub fn grant(&mut self, permit: P, at: Mono) -> u64 {
         self.queued = self.queued.saturating_sub(1);
         self.last += 1;
-        self.granted.insert(self.last, permit);
+        self.granted.insert(self.last, (permit, at));
         self.last
     }
 
@@ -66,7 +67,14 @@ impl<P> MemberAccount<P> {
 
     /// A permit comes to an end. `None` if it was taken back before.
     pub fn give_up(&mut self, number: u64) -> Option<P> {
-        self.granted.remove(&number)
+        self.granted.remove(&number).map(|(permit, _)| permit)
+    }
+
+    /// The time that a permit and the report of it were on their way, if the member had it for `held`.
+    #[must_use]
+    pub fn round_trip(&self, number: u64, held: Duration, now: Mono) -> Option<Duration> {
+        let (_, sent) = self.granted.get(&number)?;
+        Some(now.since(*sent).saturating_sub(held))
     }
 
     /// Whether it has said nothing for so long that its permits are free for others.
@@ -89,7 +97,7 @@ impl<P> MemberAccount<P> {
     /// Takes back all permits: the member is gone.
     #[must_use]
     pub fn take_all(&mut self) -> Vec<P> {
-        core::mem::take(&mut self.granted).into_values().collect()
+        core::mem::take(&mut self.granted).into_values().map(|(permit, _)| permit).collect()
     }
 
     /// The permits that it holds.
@@ -108,14 +116,13 @@ impl<P> MemberAccount<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::time::Duration;
 
     #[test]
     fn it_holds_no_more_than_twice_its_share() {
         let (now, mut account) = (Mono::ZERO, MemberAccount::new(Mono::ZERO));
         account.want(10);
         assert_eq!(account.enqueue(16, 8, now), 4);
-        assert_eq!([account.grant('a'), account.grant('b')], [1, 2]);
+        assert_eq!([account.grant('a', now), account.grant('b', now)], [1, 2]);
         assert_eq!((account.held(), account.queued(), account.enqueue(16, 8, now)), (2, 2, 0));
         assert_eq!(account.give_up(1), Some('a'));
         account.deny();
@@ -132,7 +139,11 @@ mod tests {
         let (start, mut account) = (Mono::from_millis(100), MemberAccount::new(Mono::from_millis(100)));
         account.want(3);
         assert_eq!(account.enqueue(1, 2, start), 1);
-        let number = account.grant('a');
+        let number = account.grant('a', start);
+        let held = Duration::from_millis(70);
+        let way = |at| account.round_trip(number, held, at);
+        assert_eq!(way(start + Duration::from_millis(80)), Some(Duration::from_millis(10)));
+        assert_eq!((way(start), account.round_trip(9, held, start)), (Some(Duration::ZERO), None));
         assert_eq!(account.enqueue(2, 1, start), 1);
         let (last, late) = (start + PERMIT_SILENT_MAX, start + PERMIT_SILENT_MAX + Duration::from_nanos(1));
         assert!(account.take_expired(last).is_empty());
@@ -140,6 +151,6 @@ mod tests {
         assert_eq!((account.give_up(number), account.queued(), account.enqueue(9, 1, late)), (None, 0, 0));
         account.heard(late);
         assert_eq!(account.enqueue(9, 1, late), 2);
-        assert_eq!(account.grant('b'), number + 1, "numbers are not used twice");
+        assert_eq!(account.grant('b', late), number + 1, "numbers are not used twice");
     }
 }

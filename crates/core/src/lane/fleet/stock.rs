@@ -47,8 +47,9 @@ impl<G> PermitStock<G> {
     }
 
     /// Takes a permit for a call that goes now. To be called after [`PermitStock::expired`].
-    pub fn take(&mut self) -> Option<G> {
-        self.permits.pop_front().map(|(permit, _)| permit)
+    /// Says when it came, too.
+    pub fn take(&mut self) -> Option<(G, Mono)> {
+        self.permits.pop_front()
     }
 
     /// Takes out the permits that must not be used any more.
@@ -78,7 +79,7 @@ mod tests {
         stock.granted('a', Mono::ZERO);
         stock.denied();
         assert_eq!(stock.want(5), 1);
-        assert_eq!(stock.take(), Some('a'));
+        assert_eq!(stock.take(), Some(('a', Mono::ZERO)));
         assert_eq!(stock.want(5), 1);
         assert_eq!(PermitStock::<u64>::default().want(usize::MAX), WANTED_MAX);
     }
@@ -91,7 +92,7 @@ mod tests {
         stock.granted('b', late);
         assert!(stock.expired(Mono::ZERO + PERMIT_VALID).is_empty());
         assert_eq!(stock.expired(late), ['a']);
-        assert_eq!((stock.take(), stock.has_permit()), (Some('b'), false));
+        assert_eq!((stock.take(), stock.has_permit()), (Some(('b', late)), false));
         stock.granted('c', late);
         assert_eq!(stock.release(), ['c']);
     }
