@@ -26,9 +26,10 @@ impl LaneHandle {
         let now = self.0.clock.mono();
         let HeldPermit { core, generation, grant, foreign } = held;
         if generation == state.generation {
-            if let (Some(grant), ShareMode::Member(membership)) = (grant, &state.mode) {
+            if let (Some((grant, came)), ShareMode::Member(membership)) = (grant, &state.mode) {
                 let (verdict, hints) = (VerdictRecord::of(verdict, now), HintRecord::of(hints));
-                membership.say(ToOwner::Settle { grant, verdict, hints });
+                let held_us = u64::try_from(now.since(came).as_micros()).unwrap_or(u64::MAX);
+                membership.say(ToOwner::Settle { grant, held_us, verdict, hints });
             }
             state.core.settle(core, verdict, hints, now);
         } else if !verdict.is_answer() {
@@ -169,6 +170,17 @@ impl LaneHandle {
         membership.want(demand.wants());
         if let Some(due) = promised.filter(|_| demand.waiting > 0 && later.is_none() && !demand.is_full) {
             self.wait_for(state, due);
+        }
+    }
+
+    /// Waits until a permit of a member that was let out at the same time would be there.
+    pub(super) async fn travel(&self, member: Option<u64>) {
+        let delay = {
+            let state = self.lock();
+            state.ways.delay(member, state.core.limiter().rate())
+        };
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
     }
 

@@ -5,6 +5,7 @@ use super::queue::{Refused, WaitQueue};
 use super::share::{LaneRole, ShareMode, ToOwner};
 use super::{Counts, Due, FULL_RECHECK, LATE_MAX, STUCK_RECHECK};
 use tidegate_core::breaker::BreakerState;
+use tidegate_core::lane::fleet::PermitWays;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
 use tidegate_core::limit::{BelievedKind, LimitBelief};
 use tidegate_core::{Code, Mono, Now};
@@ -20,6 +21,8 @@ pub(super) struct LockedLane {
     pub(super) foreign: u32,
     /// How the lane is shared.
     pub(super) mode: ShareMode,
+    /// How long permits travel to members.
+    pub(super) ways: PermitWays<u64>,
     /// How often the lane of the core was replaced.
     pub(super) generation: u32,
     /// The lane of the core has just said that as many calls are out as may be.
@@ -140,7 +143,7 @@ impl LockedLane {
         if held.generation != self.generation {
             return;
         }
-        if let (Some(grant), ShareMode::Member(membership)) = (held.grant, &self.mode) {
+        if let (Some((grant, _)), ShareMode::Member(membership)) = (held.grant, &self.mode) {
             membership.say(ToOwner::Release(grant));
         }
         self.core.release(held.core, now);

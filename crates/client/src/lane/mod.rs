@@ -53,6 +53,7 @@ use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use tidegate_core::lane::fleet::PermitWays;
 use tidegate_core::lane::{self as core, LaneConfig};
 use tidegate_core::limit::BelievedKind;
 use tidegate_core::{Mono, Rng};
@@ -127,6 +128,7 @@ impl LaneHandle {
             in_flight: 0,
             foreign: 0,
             mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
+            ways: PermitWays::default(),
             generation: 0,
             is_full: false,
             most: config.limit.in_flight_max,
@@ -162,12 +164,18 @@ impl LaneHandle {
     /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
     /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
-        self.acquire_as(by, None).await
+        let permit = self.acquire_as(by, None).await?;
+        if self.0.place.is_some() {
+            self.travel(None).await;
+        }
+        Ok(permit)
     }
 
     /// Waits for a permit for a member of the lane.
     async fn acquire_for_member(&self, member: u64) -> Result<LanePermit, Refused> {
-        self.acquire_as(None, Some(member)).await
+        let permit = self.acquire_as(None, Some(member)).await?;
+        self.travel(Some(member)).await;
+        Ok(permit)
     }
 
     async fn acquire_as(&self, by: Option<Mono>, member: Option<u64>) -> Result<LanePermit, Refused> {

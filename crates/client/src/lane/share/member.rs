@@ -41,8 +41,8 @@ impl Membership {
         self.stock.has_permit()
     }
 
-    /// Takes a permit for a call that goes now.
-    pub(in super::super) fn take(&mut self) -> Option<u64> {
+    /// Takes a permit for a call that goes now, and says when it came.
+    pub(in super::super) fn take(&mut self) -> Option<(u64, Mono)> {
         self.stock.take()
     }
 

@@ -37,8 +37,12 @@ pub(super) fn start(lane: &LaneHandle, listener: LaneListener, ownership: Owners
 }
 
 async fn serve(lane: Weak<LaneInner>, stream: LaneStream) {
+    let Some(member) = lane.upgrade().map(|lane| LaneHandle(lane).lock().queue.new_member()) else { return };
     count(&lane, 1);
-    serve_member(&lane, stream).await;
+    serve_member(&lane, stream, member).await;
+    if let Some(lane) = lane.upgrade().map(LaneHandle) {
+        lane.lock().ways.forget(member);
+    }
     count(&lane, -1);
 }
 
@@ -53,16 +57,15 @@ fn count(lane: &Weak<LaneInner>, change: i32) {
 }
 
 /// Serves one member until it is gone or silent. Its permits are released then.
-async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
+async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream, member: u64) {
     let (read, mut to) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
     let mut out = Vec::new();
-    let (member, now) = match lane.upgrade().map(LaneHandle) {
+    let now = match lane.upgrade().map(LaneHandle) {
         Some(lane) if !lane.lock().closed => {
             let rate_max = lane.0.config.limit.rate_max;
             push(&mut out, &Hello { tidegate_lane: Hello::VERSION, rate_max });
-            let member = lane.lock().queue.new_member();
-            (member, lane.0.clock.mono())
+            lane.0.clock.mono()
         }
         _ => return,
     };
@@ -84,8 +87,12 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
                 let Ok(message) = serde_json::from_str(&line) else { return };
                 match message {
                     ToOwner::Want(calls) => account.want(calls),
-                    ToOwner::Settle { grant, verdict, hints } => {
-                        let (verdict, hints) = (verdict.verdict(lane.0.clock.mono()), hints.hints());
+                    ToOwner::Settle { grant, held_us, verdict, hints } => {
+                        let now = lane.0.clock.mono();
+                        let (verdict, hints) = (verdict.verdict(now), hints.hints());
+                        if let Some(way) = account.round_trip(grant, Duration::from_micros(held_us), now) {
+                            lane.lock().ways.note(member, way);
+                        }
                         match account.give_up(grant) {
                             Some(permit) => permit.settle(&verdict, &hints, |_, _| ()),
                             None => lane.note_late(&verdict, &hints),
@@ -99,7 +106,8 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
             }
             Some(turn) = wanted.next(), if !wanted.is_empty() => match turn {
                 Ok(permit) => {
-                    let grant = account.grant(permit);
+                    let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+                    let grant = account.grant(permit, lane.0.clock.mono());
                     push(&mut out, &ToMember::Grant(grant));
                 }
                 Err(Refused::Closed) => return,
