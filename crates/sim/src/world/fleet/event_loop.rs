@@ -177,7 +177,7 @@ impl<'a> FleetState<'a> {
             }
             FleetEvent::Flush(member) => self.flush(member),
             FleetEvent::Alive(member) => self.member_ticks(member),
-            FleetEvent::Tell(owner) => self.owner_ticks(owner),
+            FleetEvent::Announce(owner) => self.owner_ticks(owner),
             // A wake event that was superseded by an earlier one does nothing.
             FleetEvent::WakeOwner(index) => {
                 let owner = &mut self.owners[index as usize];

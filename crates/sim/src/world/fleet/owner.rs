@@ -10,7 +10,7 @@ use super::state::{
 };
 
 /// The interval at which an owner tells its members what it has learned, in nanoseconds.
-const TELL_EVERY: u64 = 100_000_000;
+const ANNOUNCE_EVERY: u64 = 100_000_000;
 
 impl FleetState<'_> {
     /// Makes a process the owner. `last` is what the owner before believed.
@@ -35,7 +35,7 @@ impl FleetState<'_> {
             is_over: false,
         });
         let owner = self.owners.len() as u32 - 1;
-        self.queue.push(self.now + TELL_EVERY, FleetEvent::Tell(owner));
+        self.queue.push(self.now + ANNOUNCE_EVERY, FleetEvent::Announce(owner));
         owner
     }
 
@@ -56,7 +56,7 @@ impl FleetState<'_> {
             self.end_account(index, member);
             self.owners[index as usize].accounts[member as usize] =
                 Some((link, MemberAccount::new(now.mono)));
-            self.tell(index, member);
+            self.announce_to(index, member);
             return self.pump_owner(index);
         }
         let Some((known, account)) = &mut owner.accounts[member as usize] else { return };
@@ -93,7 +93,7 @@ impl FleetState<'_> {
             OwnerMail::Alive | OwnerMail::Join(_) => {}
         }
         if is_news {
-            self.tell_all(index);
+            self.announce(index);
         }
         self.enqueue(index, member);
         self.pump_owner(index);
@@ -169,7 +169,7 @@ impl FleetState<'_> {
         if owner.is_over || process.is_dead {
             return;
         }
-        self.queue.push(self.now.max(process.hangs_until) + TELL_EVERY, FleetEvent::Tell(index));
+        self.queue.push(self.now.max(process.hangs_until) + ANNOUNCE_EVERY, FleetEvent::Announce(index));
         if process.hangs_until > self.now {
             return;
         }
@@ -180,7 +180,7 @@ impl FleetState<'_> {
             account.1.take_expired(now).into_iter().for_each(|permit| owner.lane.release(permit, now));
             owner.queued -= before - account.1.queued();
         }
-        self.tell_all(index);
+        self.announce(index);
         for member in 0..self.members.len() as u32 {
             self.enqueue(index, member);
         }
@@ -188,7 +188,7 @@ impl FleetState<'_> {
     }
 
     /// Tells all members what the lane knows, if that is new.
-    fn tell_all(&mut self, index: u32) {
+    fn announce(&mut self, index: u32) {
         let knows = self.owner_knows(index);
         let owner = &mut self.owners[index as usize];
         if owner.told.is_some_and(|told| self.knowledge[told as usize] == knows) {
@@ -197,11 +197,11 @@ impl FleetState<'_> {
         self.knowledge.push(knows);
         owner.told = Some(self.knowledge.len() as u32 - 1);
         for member in 0..self.members.len() as u32 {
-            self.tell(index, member);
+            self.announce_to(index, member);
         }
     }
 
-    fn tell(&mut self, index: u32, member: u32) {
+    fn announce_to(&mut self, index: u32, member: u32) {
         let owner = &self.owners[index as usize];
         if let (Some(told), Some((link, _))) = (owner.told, &owner.accounts[member as usize]) {
             let link = *link;

@@ -30,7 +30,7 @@ pub(super) enum FleetEvent {
     /// A member says that it is alive.
     Alive(u32),
     /// An owner tells what it knows, and takes back permits.
-    Tell(u32),
+    Announce(u32),
     /// An owner's lane may have a permit again.
     WakeOwner(u32),
     /// A member's lane may let a call go again.
