@@ -146,7 +146,11 @@ impl LockedLane {
         if let (Some((grant, _)), ShareMode::Member(membership)) = (held.grant, &self.mode) {
             membership.say(ToOwner::Release(grant));
         }
-        self.core.release(held.core, now);
+        if held.foreign {
+            self.core.take_back(held.core, now);
+        } else {
+            self.core.release(held.core, now);
+        }
     }
 
     pub(super) fn role(&self) -> LaneRole {
