@@ -81,6 +81,7 @@ pub(crate) fn predict(asked: &ServiceLoad, questions: u64, terms: Terms) -> Vec<
             end,
             tick: 10_000_000,
             measure: [0, u64::MAX],
+            fleet: None,
         }
         .run(SEED, false)
         .counts

@@ -22,6 +22,7 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
+pub mod fleet;
 mod follow;
 mod spread;
 pub mod state;

@@ -5,11 +5,12 @@ use super::locked::{Asked, LockedLane, promised};
 use super::permit::HeldPermit;
 use super::share::{HintRecord, ShareMode, ToOwner, VerdictRecord};
 use super::states::{self, LaneStateRecord};
-use super::{Due, GRANT_KEPT_MAX, LaneHandle, LanePermit, timer};
+use super::{Due, LaneHandle, LanePermit, timer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane as core;
+use tidegate_core::lane::fleet::MemberDemand;
 use tidegate_core::{Mono, Now, Verdict};
 use tracing::debug;
 
@@ -25,9 +26,10 @@ impl LaneHandle {
         let now = self.0.clock.mono();
         let HeldPermit { core, generation, grant, foreign } = held;
         if generation == state.generation {
-            if let (Some(grant), ShareMode::Member(membership)) = (grant, &state.mode) {
+            if let (Some((grant, came)), ShareMode::Member(membership)) = (grant, &state.mode) {
                 let (verdict, hints) = (VerdictRecord::of(verdict, now), HintRecord::of(hints));
-                membership.say(ToOwner::Settle { grant, verdict, hints });
+                let held_us = u64::try_from(now.since(came).as_micros()).unwrap_or(u64::MAX);
+                membership.say(ToOwner::Settle { grant, held_us, verdict, hints });
             }
             state.core.settle(core, verdict, hints, now);
         } else if !verdict.is_answer() {
@@ -104,14 +106,11 @@ impl LaneHandle {
 
     /// Grants every permit that the core gives now.
     pub(super) fn pump(&self, state: &mut LockedLane, now: Mono) {
-        if let ShareMode::Member(membership) = &mut state.mode {
-            membership.expire(now);
-        }
-        while state.queue.has_head(now) && state.has_grant() {
+        while state.queue.has_head(now) && state.has_grant(now) {
             match state.ask(now) {
                 Asked::Go(permit) => {
                     let Some(waiter) = state.queue.pop() else { break };
-                    let held = state.hold(permit, waiter.foreign);
+                    let held = state.hold(permit, waiter.member.is_some());
                     // The waiter's future may have been dropped in the meantime.
                     if let Err(Ok(unsent)) = waiter.tell.send(Ok(LanePermit::new(self.clone(), held))) {
                         let Some(held) = unsent.into_held() else { continue };
@@ -131,7 +130,7 @@ impl LaneHandle {
             }
         }
         // Without a permit of the owner nobody is asked, and what was due has passed.
-        if !state.has_grant() && state.due.is_some_and(|due| due.at <= now) {
+        if !state.has_grant(now) && state.due.is_some_and(|due| due.at <= now) {
             state.due = None;
         }
         self.want(state, now);
@@ -154,27 +153,44 @@ impl LaneHandle {
     /// Asks the owner for the permits that calls wait for, and gives up those that none can use soon.
     pub(super) fn want(&self, state: &mut LockedLane, now: Mono) {
         let ShareMode::Member(membership) = &mut state.mode else { return };
-        let waiting = state.queue.waiting();
         let promised = promised(&state.core, now);
         let later = state.due.filter(|due| due.at > now);
-        // A permit that came a little early for the process's own rate is used in a moment.
-        let is_soon = promised.is_none()
-            && later.is_some_and(|due| due.shut.is_none() && due.at.since(now) <= GRANT_KEPT_MAX);
-        if waiting == 0 || (membership.has_permit() && !is_soon) {
+        let demand = MemberDemand {
+            waiting: state.queue.waiting(),
+            room: state.most.saturating_sub(state.in_flight),
+            burst: state.burst_max,
+            is_held: promised.is_some() || later.is_some_and(|due| due.shut.is_some()),
+            own_wait: later.map(|due| due.at.since(now)),
+            // The next call that comes back asks again.
+            is_full: state.is_full && state.in_flight > 0,
+        };
+        if !demand.holds_stock() {
             membership.release_stock();
         }
-        // The next call that comes back asks again.
-        if later.is_some() || (state.is_full && state.in_flight > 0) {
-            return;
+        membership.want(demand.wants());
+        if let Some(due) = promised.filter(|_| demand.waiting > 0 && later.is_none() && !demand.is_full) {
+            self.wait_for(state, due);
         }
-        match promised {
-            Some(due) if waiting > 0 => self.wait_for(state, due),
-            Some(_) => {}
-            None => {
-                let room = state.most.saturating_sub(state.in_flight) as usize;
-                membership.want(waiting.min(room).min(state.wanted_max));
-            }
+    }
+
+    /// Waits until a permit of a member that was let out at the same time would be there.
+    pub(super) async fn travel(&self, member: Option<u64>) {
+        let delay = {
+            let state = self.lock();
+            state.ways.delay(member, state.core.limiter().rate())
+        };
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
+    }
+
+    /// An answer came to a call whose permit was taken back. What the server asked for holds.
+    pub(super) fn note_late(&self, verdict: &Verdict, hints: &Hints) {
+        let mut state = self.lock();
+        let now = self.0.clock.mono();
+        state.core.note_answer(verdict, hints, now);
+        self.keep_state(&mut state, now);
+        self.pump(&mut state, now);
     }
 
     /// Sets the timer to the next due time.

@@ -5,6 +5,7 @@ use super::queue::{Refused, WaitQueue};
 use super::share::{LaneRole, ShareMode, ToOwner};
 use super::{Counts, Due, FULL_RECHECK, LATE_MAX, STUCK_RECHECK};
 use tidegate_core::breaker::BreakerState;
+use tidegate_core::lane::fleet::PermitWays;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
 use tidegate_core::limit::{BelievedKind, LimitBelief};
 use tidegate_core::{Code, Mono, Now};
@@ -24,6 +25,8 @@ pub(super) struct LockedLane {
     pub(super) processes: u32,
     /// The server at which the lane is shared cannot be reached.
     pub(super) unreachable: bool,
+    /// How long permits travel to members.
+    pub(super) ways: PermitWays<u64>,
     /// How often the lane of the core was replaced.
     pub(super) generation: u32,
     /// The lane of the core has just said that as many calls are out as may be.
@@ -31,7 +34,7 @@ pub(super) struct LockedLane {
     /// The calls in flight that the user allows.
     pub(super) most: u32,
     /// Permits that a member with a rate of its own asks for at once.
-    pub(super) wanted_max: usize,
+    pub(super) burst_max: Option<u32>,
     /// The deadline of the timer; `None` before it was started.
     pub(super) armed: Option<Mono>,
     pub(super) counts: Counts,
@@ -107,17 +110,16 @@ impl LockedLane {
         self.core.shut_quota(quota);
         self.generation = self.generation.wrapping_add(1);
         self.is_full = false;
-        let burst = config.limit.burst.unwrap_or(1.0).max(1.0) as usize;
-        self.wanted_max = if config.limit.rate_max.is_some() { burst } else { usize::MAX };
+        self.burst_max = config.limit.rate_max.map(|_| config.limit.burst.unwrap_or(1.0) as u32);
     }
 
     /// Whether this process may ask its own lane: it is its owner, or the owner has granted a permit.
-    pub(super) fn has_grant(&self) -> bool {
-        match &self.mode {
+    pub(super) fn has_grant(&mut self, now: Mono) -> bool {
+        match &mut self.mode {
             ShareMode::Alone | ShareMode::Apart => true,
             ShareMode::Owner(owner) => owner.is_held(),
             ShareMode::Unjoined | ShareMode::Joining => false,
-            ShareMode::Member(membership) => membership.has_permit(),
+            ShareMode::Member(membership) => membership.has_permit(now),
         }
     }
 
@@ -146,10 +148,14 @@ impl LockedLane {
         if held.generation != self.generation {
             return;
         }
-        if let (Some(grant), ShareMode::Member(membership)) = (held.grant, &self.mode) {
+        if let (Some((grant, _)), ShareMode::Member(membership)) = (held.grant, &self.mode) {
             membership.say(ToOwner::Release(grant));
         }
-        self.core.release(held.core, now);
+        if held.foreign {
+            self.core.take_back(held.core, now);
+        } else {
+            self.core.release(held.core, now);
+        }
     }
 
     pub(super) fn role(&self) -> LaneRole {

@@ -54,6 +54,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tidegate_core::breaker::BreakerState;
+use tidegate_core::lane::fleet::PermitWays;
 use tidegate_core::lane::{self as core, LaneConfig};
 use tidegate_core::limit::BelievedKind;
 use tidegate_core::patience::LaneReading;
@@ -70,8 +71,6 @@ const FULL_RECHECK: Duration = Duration::from_secs(1);
 const STUCK_RECHECK: Duration = Duration::from_millis(1);
 /// How long a single free slot may go unnoticed.
 const ROOM_RECHECK: Duration = Duration::from_millis(10);
-/// How long a permit of the owner is kept that the process's own rate does not allow to be used yet.
-const GRANT_KEPT_MAX: Duration = Duration::from_millis(50);
 /// The most free slots that may go unnoticed.
 const SLACK_MAX: u32 = 4;
 
@@ -134,10 +133,11 @@ impl LaneHandle {
             mode: if place.is_some() { ShareMode::Unjoined } else { ShareMode::Alone },
             processes: 0,
             unreachable: false,
+            ways: PermitWays::default(),
             generation: 0,
             is_full: false,
             most: config.limit.in_flight_max,
-            wanted_max: usize::MAX,
+            burst_max: None,
             refuses_open: false,
             armed: None,
             counts: Counts::default(),
@@ -169,15 +169,22 @@ impl LaneHandle {
     /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
     /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
-        self.acquire_as(by, false).await
+        let permit = self.acquire_as(by, None).await?;
+        if self.0.place.is_some() {
+            self.travel(None).await;
+        }
+        Ok(permit)
     }
 
     /// Waits for a permit for a member of the lane.
-    async fn acquire_for_member(&self) -> Result<LanePermit, Refused> {
-        self.acquire_as(None, true).await
+    async fn acquire_for_member(&self, member: u64) -> Result<LanePermit, Refused> {
+        let permit = self.acquire_as(None, Some(member)).await?;
+        self.travel(Some(member)).await;
+        Ok(permit)
     }
 
-    async fn acquire_as(&self, by: Option<Mono>, foreign: bool) -> Result<LanePermit, Refused> {
+    async fn acquire_as(&self, by: Option<Mono>, member: Option<u64>) -> Result<LanePermit, Refused> {
+        let foreign = member.is_some();
         let turn = {
             let mut state = self.lock();
             let now = self.0.clock.mono();
@@ -192,7 +199,7 @@ impl LaneHandle {
                 state.mode = ShareMode::Joining;
                 share::start(self.clone(), None);
             }
-            if state.queue.is_empty() && state.has_grant() {
+            if state.queue.is_empty() && state.has_grant(now) {
                 match state.ask(now) {
                     Asked::Go(permit) => {
                         let held = state.hold(permit, foreign);
@@ -212,7 +219,7 @@ impl LaneHandle {
             }
             state.counts.waited += u64::from(!foreign);
             let (tell, turn) = oneshot::channel();
-            state.queue.push(Waiter { by, tell, foreign, order: 0 });
+            state.queue.push(Waiter { by, tell, member });
             self.want(&mut state, now);
             self.arm(&mut state);
             turn
@@ -314,10 +321,10 @@ impl LaneHandle {
     /// be reached is as good as one whose service fails.
     #[must_use]
     pub fn reading(&self) -> (LaneReading, Mono) {
-        let state = self.lock();
+        let mut state = self.lock();
         let now = self.0.clock.mono();
         let mut reading = state.core.reading(now);
-        if state.unreachable && !state.has_grant() {
+        if state.unreachable && !state.has_grant(now) {
             reading.breaker = BreakerState::HalfOpen;
         }
         (reading, now)
@@ -326,9 +333,10 @@ impl LaneHandle {
     /// The server at which the lane is shared, if calls wait because it cannot be reached.
     #[must_use]
     pub fn unreachable(&self) -> Option<&str> {
-        let state = self.lock();
+        let mut state = self.lock();
+        let now = self.0.clock.mono();
         let place = self.0.place.as_ref().and_then(MeetingPlace::server);
-        place.filter(|_| state.unreachable && !state.has_grant())
+        place.filter(|_| state.unreachable && !state.has_grant(now))
     }
 
     /// The waits that the server asked for and that have not passed.

@@ -18,8 +18,8 @@ pub(super) struct HeldPermit {
     pub(super) core: lane::Permit,
     /// The lane of the core that granted it: it may have been replaced since.
     pub(super) generation: u32,
-    /// The owner's permit, in a lane that another process owns.
-    pub(super) grant: Option<u64>,
+    /// The owner's permit, in a lane that another process owns, and when it came.
+    pub(super) grant: Option<(u64, Mono)>,
     /// It is for a member of the lane, and counts there.
     pub(super) foreign: bool,
 }

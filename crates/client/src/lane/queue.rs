@@ -1,15 +1,16 @@
 //! The wait queue of a lane.
 //!
-//! It consists of three FIFO queues. Calls that were sent before go first: their deadline is running,
-//! and a single throttled call behind ten thousand new ones would exceed it. New calls, and those of
-//! members of the lane in other processes, go in the order in which they came.
+//! It consists of FIFO queues. Calls that were sent before go first: their deadline is running,
+//! and a single throttled call behind ten thousand new ones would exceed it. New calls and those of
+//! members of the lane in other processes take turns, one call of each process at a time.
 //!
 //! A waiter whose future was dropped stays as a closed entry until it is popped or swept. The sweep
 //! runs when the queue has doubled since the last one, so calls that come and go while a lane is
 //! shut cost constant time each and bounded memory.
 
 use super::permit::LanePermit;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use tidegate_core::lane::fleet::{TurnState, Turns};
 use tidegate_core::{Code, Mono};
 use tokio::sync::oneshot;
 
@@ -30,19 +31,19 @@ pub(super) struct Waiter {
     /// The deadline of a call that was sent before.
     pub(super) by: Option<Mono>,
     pub(super) tell: oneshot::Sender<Turn>,
-    /// It waits for a member of the lane.
-    pub(super) foreign: bool,
-    /// Its number in the order of arrival; set by the queue.
-    pub(super) order: u64,
+    /// The member of the lane for which it waits.
+    pub(super) member: Option<u64>,
 }
 
 pub(super) struct WaitQueue {
     started: VecDeque<Waiter>,
     fresh: VecDeque<Waiter>,
-    /// Those that wait for members.
-    foreign: VecDeque<Waiter>,
-    /// Waiters so far.
-    arrived: u64,
+    /// Those that wait for members, by member.
+    foreign: BTreeMap<u64, VecDeque<Waiter>>,
+    /// Whose turn it is: this process (`None`) or a member.
+    turns: Turns<Option<u64>>,
+    /// Members so far.
+    members: u64,
     /// A lower bound of the deadlines in `started`.
     by_min: Mono,
     /// The length, in entries, at which closed entries are swept.
@@ -51,8 +52,8 @@ pub(super) struct WaitQueue {
 
 impl WaitQueue {
     pub(super) fn new() -> WaitQueue {
-        let (started, fresh, foreign) = Default::default();
-        WaitQueue { started, fresh, foreign, arrived: 0, by_min: Mono::FAR, sweep_at: 0 }
+        let (started, fresh, foreign, turns) = Default::default();
+        WaitQueue { started, fresh, foreign, turns, members: 0, by_min: Mono::FAR, sweep_at: 0 }
     }
 
     /// The number of calls of this process that wait.
@@ -66,23 +67,36 @@ impl WaitQueue {
     }
 
     pub(super) fn push(&mut self, waiter: Waiter) {
-        let all = self.waiting() + self.foreign.len();
-        if all >= self.sweep_at.max(64) {
-            for queue in [&mut self.started, &mut self.fresh, &mut self.foreign] {
+        if let Some(member) = waiter.member {
+            // The owner bounds what one member wants.
+            self.foreign.entry(member).or_default().push_back(waiter);
+            self.turns.join(Some(member));
+            return;
+        }
+        if self.waiting() >= self.sweep_at.max(64) {
+            for queue in [&mut self.started, &mut self.fresh] {
                 queue.retain(|w| !w.tell.is_closed());
             }
-            self.sweep_at = (self.waiting() + self.foreign.len()) * 2;
+            self.sweep_at = self.waiting() * 2;
         }
-        let waiter = Waiter { order: self.arrived, ..waiter };
-        self.arrived += 1;
         match waiter.by {
-            _ if waiter.foreign => self.foreign.push_back(waiter),
             Some(by) => {
                 self.by_min = self.by_min.min(by);
                 self.started.push_back(waiter);
             }
             None => self.fresh.push_back(waiter),
         }
+    }
+
+    /// The number of a new member.
+    pub(super) fn new_member(&mut self) -> u64 {
+        self.members += 1;
+        self.members
+    }
+
+    /// The number of processes with calls that wait, as far as is known.
+    pub(super) fn sharers(&self) -> u32 {
+        u32::try_from(self.foreign.len() + usize::from(self.waiting() > 0)).unwrap_or(u32::MAX)
     }
 
     /// Whether a call waits. Drops closed entries at the head and refuses calls past their
@@ -100,27 +114,49 @@ impl WaitQueue {
                 let _ = gone.tell.send(Err(Refused::Late(now)));
             }
         }
-        for queue in [&mut self.fresh, &mut self.foreign] {
-            while queue.front().is_some_and(|head| head.tell.is_closed()) {
-                queue.pop_front();
-            }
+        if has_open(&mut self.fresh) {
+            return true;
         }
-        !(self.fresh.is_empty() && self.foreign.is_empty())
+        while let Some(mut queue) = self.foreign.first_entry() {
+            if has_open(queue.get_mut()) {
+                return true;
+            }
+            queue.remove();
+        }
+        false
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiter> {
         if let Some(waiter) = self.started.pop_front() {
             return Some(waiter);
         }
-        let order = |queue: &VecDeque<Waiter>| queue.front().map_or(u64::MAX, |head| head.order);
-        let foreign_first = order(&self.foreign) < order(&self.fresh);
-        if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() }
+        if self.foreign.is_empty() {
+            return self.fresh.pop_front();
+        }
+        if !self.fresh.is_empty() {
+            self.turns.join(None);
+        }
+        let (fresh, foreign) = (&mut self.fresh, &mut self.foreign);
+        let turn = self.turns.next(|process| {
+            let takes = match process {
+                None => has_open(fresh),
+                Some(member) => foreign.get_mut(&member).is_some_and(has_open),
+            };
+            if takes { TurnState::Takes } else { TurnState::Idle }
+        })?;
+        let Some(member) = turn else { return self.fresh.pop_front() };
+        let queue = self.foreign.get_mut(&member)?;
+        let waiter = queue.pop_front();
+        if queue.is_empty() {
+            self.foreign.remove(&member);
+        }
+        waiter
     }
 
     /// Refuses all calls of this process, and those of members that `refusal` concerns.
     pub(super) fn refuse_all(&mut self, refusal: Refused) {
         if refusal.holds(None) {
-            refuse(&mut self.foreign, refusal);
+            self.refuse_foreign(refusal);
         }
         for waiter in self.started.drain(..).chain(self.fresh.drain(..)) {
             // A dropped receiver needs no reply.
@@ -138,9 +174,24 @@ impl WaitQueue {
         }
         if refusal.holds(None) {
             refuse(&mut self.fresh, refusal);
-            refuse(&mut self.foreign, refusal);
+            self.refuse_foreign(refusal);
         }
     }
+
+    fn refuse_foreign(&mut self, refusal: Refused) {
+        for waiter in std::mem::take(&mut self.foreign).into_values().flatten() {
+            // A dropped receiver needs no reply.
+            let _ = waiter.tell.send(Err(refusal));
+        }
+    }
+}
+
+/// Whether a waiter waits that has not been dropped. Removes those before it.
+fn has_open(queue: &mut VecDeque<Waiter>) -> bool {
+    while queue.front().is_some_and(|head| head.tell.is_closed()) {
+        queue.pop_front();
+    }
+    !queue.is_empty()
 }
 
 fn refuse(queue: &mut VecDeque<Waiter>, refusal: Refused) {

@@ -5,7 +5,8 @@
 //! decide about its records. Its own limiter learns nothing, since it would see only its own calls. What the
 //! owner's limiter has found out about failures and refusals it is told.
 
-use super::Lane;
+use super::{Lane, Permit};
+use crate::breaker::CallHealth;
 use crate::hint::Hints;
 use crate::limit::LimitBelief;
 use crate::time::Mono;
@@ -47,6 +48,14 @@ impl Lane {
         if let Some(until) = verdict.until() {
             self.limiter.hold_until(until);
         }
+    }
+
+    /// Takes back the permit of a call of another process that was not made, or whose process is gone: nothing is
+    /// learned, and that it did not come back says nothing about the server.
+    pub fn take_back(&mut self, permit: Permit, now: Mono) {
+        let Permit { ticket, pass, sent } = permit;
+        self.limiter.take_back(&ticket, now);
+        self.breaker.settle(pass, CallHealth::Neutral, now.since(sent), now);
     }
 
     /// The quota is spent until then, as another lane to the same server knows.

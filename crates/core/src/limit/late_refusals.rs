@@ -178,6 +178,17 @@ impl Limiter {
         false
     }
 
+    /// A call was not made, or nobody will say what came of it, because its maker is gone. That it did not come
+    /// back says nothing about the server.
+    pub(crate) fn take_back(&mut self, ticket: &Ticket, now: Mono) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.late.is_presumed(ticket.seq) {
+            self.late.presumed -= 1;
+            self.late.since = now;
+            self.stood_still(now);
+        }
+    }
+
     /// A call was accepted while others that were sent before it are still out.
     fn overtaken(&mut self, ticket: &Ticket, now: Mono) {
         match self.late.overtaken {
@@ -284,6 +295,19 @@ mod tests {
         }
         assert_eq!((limiter.kind, limiter.refused, limiter.estimate.is_known()), before);
         assert!(sent(&mut limiter, ms(400)).len() >= 8, "it goes on as before");
+    }
+
+    #[test]
+    fn calls_whose_maker_is_gone_teach_nothing() {
+        let (mut limiter, out) = waiting();
+        let before = (limiter.kind, limiter.refused, limiter.estimate.is_known());
+        assert_eq!(sent(&mut limiter, ms(160)), []);
+        assert_eq!(limiter.waiting(), 0);
+        for ticket in &out {
+            limiter.take_back(ticket, ms(1600));
+        }
+        assert_eq!((limiter.kind, limiter.refused, limiter.estimate.is_known()), before);
+        assert!(sent(&mut limiter, ms(1600)).len() >= 8, "it goes on as before");
     }
 
     #[test]

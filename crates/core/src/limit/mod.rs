@@ -168,6 +168,10 @@ const IN_FLIGHT_MIN: f64 = 4.0;
 /// Share of a rate that another limiter learned with which this one begins.
 const SUCCESSOR_SHARE: f64 = 0.9;
 
+/// How long a successor stays below the rate that it was told. What the limiter before had let out last is not
+/// known, nor how it would go on, and a window that is guessed anew may be opened with all calls at once.
+const SUCCESSOR_CEILING: Duration = Duration::from_secs(600);
+
 /// The limiter of one lane.
 #[derive(Clone, Debug)]
 pub struct Limiter {
@@ -224,6 +228,9 @@ pub struct Limiter {
     paced: bool,
     /// It began with what another limiter had learned.
     inherited: bool,
+    /// The rate of that limiter, until `ceiling_until`.
+    ceiling: TokenBucket,
+    ceiling_until: Mono,
 }
 
 impl Limiter {
@@ -271,6 +278,8 @@ impl Limiter {
             refused_round_trip: 0.0,
             paced: false,
             inherited: false,
+            ceiling: TokenBucket::OPEN,
+            ceiling_until: Mono::ZERO,
         }
     }
 
@@ -286,7 +295,10 @@ impl Limiter {
             self.paced = false;
             return LimiterAdmit::Full;
         }
-        for own in [&mut self.user_pace, &mut self.slow_start.pace] {
+        if now >= self.ceiling_until {
+            self.ceiling = TokenBucket::OPEN;
+        }
+        for own in [&mut self.user_pace, &mut self.slow_start.pace, &mut self.ceiling] {
             let at = own.ready(now);
             if at > now {
                 self.paced = false;
@@ -320,6 +332,7 @@ impl Limiter {
         }
         self.user_pace.take(now);
         self.slow_start.pace.take(now);
+        self.ceiling.take(now);
         let by_pace = self.pace.rate().map_or(0.0, |r| r * self.round_trip);
         let grew = self.estimate.sent(now, self.paced && !metered && !self.random.is_known(), by_pace)
             | self.cooldowns.sent(now, self.seq.saturating_sub(self.refused), self.paced);
@@ -438,6 +451,9 @@ impl Limiter {
             self.inherited = true;
             self.kind = LimitKind::Rate;
             self.estimate = RateEstimate::learned(now, SUCCESSOR_SHARE * rate);
+            self.ceiling.set(now, Some(rate), 1.0);
+            self.ceiling.empty_to(now, 1.0);
+            self.ceiling_until = now + SUCCESSOR_CEILING;
             self.set_pace(now);
         } else if let Some(calls) = belief.in_flight.filter(|_| self.learn) {
             self.inherited = true;

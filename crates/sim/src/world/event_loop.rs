@@ -49,6 +49,8 @@ pub struct World {
     pub tick: u64,
     /// The start and the end of the measured time, in nanoseconds from the start.
     pub measure: [u64; 2],
+    /// How the clients share a lane as processes of a fleet; see [`super::fleet`].
+    pub fleet: Option<super::fleet::FleetSpec>,
 }
 
 /// The result of one run.

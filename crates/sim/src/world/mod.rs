@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod event_loop;
+pub mod fleet;
 pub mod limit;
 pub mod policy;
 pub mod server;
@@ -18,6 +19,7 @@ use crate::distribution::RandomDuration;
 use crate::outcome::{MetricTallies, ScenarioOutcome};
 use counters::Curves;
 pub use event_loop::{World, WorldRun};
+use fleet::FleetSpec;
 use policy::PolicySpec;
 use server::ServerSpec;
 use workload::Workload;
@@ -44,6 +46,8 @@ pub struct WorldSpec {
     /// The start and the end of the measured time for `rate` and `peak`, in seconds from the start; the
     /// whole run by default.
     pub measure: Option<[f64; 2]>,
+    /// The clients are processes that share one lane; by default they share it without messages.
+    pub fleet: Option<FleetSpec>,
 }
 
 /// A named case of a world.
@@ -70,6 +74,7 @@ impl WorldSpec {
             seconds: case.seconds.or(self.seconds),
             tick: case.tick.or(self.tick),
             measure: case.measure.or(self.measure),
+            fleet: case.fleet.clone().or_else(|| self.fleet.clone()),
         }
     }
 
@@ -89,6 +94,13 @@ impl WorldSpec {
         if !positive(self.seconds) || !positive(self.tick) || measure[0] >= measure[1] {
             return Err(WorldError::new("`seconds`, `tick` and the length of `measure` must be above 0"));
         }
+        if let Some(flaw) = self.fleet.as_ref().and_then(|fleet| fleet.flaw(self.clients.unwrap_or(1))) {
+            return Err(WorldError::new(flaw));
+        }
+        let has_demand = matches!(workload, Workload::Drain { .. } | Workload::Poisson { .. });
+        if self.fleet.is_some() && (self.seconds.is_none() || !has_demand) {
+            return Err(WorldError::new("a `fleet` needs `seconds`, and a workload of `drain` or `poisson`"));
+        }
         Ok(World {
             workload,
             clients: self.clients.unwrap_or(1).max(1),
@@ -99,6 +111,7 @@ impl WorldSpec {
             end: self.seconds.map_or(u64::MAX, nanos),
             tick: nanos(self.tick.unwrap_or(0.01)).max(1),
             measure: [nanos(measure[0]), nanos(measure[1])],
+            fleet: self.fleet.clone(),
         })
     }
 }
@@ -141,6 +154,13 @@ pub fn run(worlds: &[WorldCase], seed: u64, trials: u32, outcome: &mut ScenarioO
         let window = (to < u64::MAX).then(|| (to - from) as f64 / 1e9);
         for trial in 0..trials {
             let seed = seed.wrapping_add(u64::from(trial) << 20).wrapping_add(index as u64);
+            if let Some(spec) = &world.fleet {
+                let run = fleet::run(world, spec, seed);
+                run.counts.enter(&mut ledger);
+                outcome.events += run.events;
+                outcome.trace = outcome.trace.rotate_left(1) ^ run.trace;
+                continue;
+            }
             let run = world.run(seed, trial == 0);
             run.counts.enter(&mut ledger, window);
             outcome.events += run.events;
@@ -149,5 +169,7 @@ pub fn run(worlds: &[WorldCase], seed: u64, trials: u32, outcome: &mut ScenarioO
         }
         outcome.cases.push(ledger.case(name.clone()));
     }
-    outcome.plots.extend(Curves::plots(curves));
+    if !curves.is_empty() {
+        outcome.plots.extend(Curves::plots(curves));
+    }
 }

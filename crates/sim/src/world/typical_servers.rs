@@ -38,6 +38,7 @@ pub fn worlds(policy: &ClientPolicy) -> Vec<WorldCase> {
             end: u64::MAX,
             tick: 10_000_000,
             measure: [0, u64::MAX],
+            fleet: None,
         };
         WorldCase { name: name.to_owned(), world }
     };

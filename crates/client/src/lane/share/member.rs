@@ -2,12 +2,13 @@
 
 use super::meeting_place::LaneStream;
 use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, push, write};
-use super::{ALIVE_EVERY, PERMIT_MAX, ShareMode, WANTED_MAX, start as join};
+use super::{ALIVE_EVERY, ShareMode, start as join};
 use crate::lane::{LaneHandle, LaneInner};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::Mono;
+use tidegate_core::lane::fleet::{PERMIT_SILENT_MAX, PermitStock};
 use tidegate_core::limit::LimitBelief;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -17,10 +18,8 @@ use tracing::info;
 /// A member's part in a lane.
 pub(in super::super) struct Membership {
     owner: UnboundedSender<ToOwner>,
-    /// Permits that wait for a call, and when they came.
-    stock: Vec<(u64, Mono)>,
-    /// Permits that were asked for and have not come.
-    wanted: usize,
+    /// Permits that wait for a call.
+    stock: PermitStock<u64>,
     /// What the owner's lane knows.
     pub(in super::super) knowledge: LaneKnowledge,
 }
@@ -28,36 +27,28 @@ pub(in super::super) struct Membership {
 impl Membership {
     /// Asks for permits, so that `waiting` calls have one each.
     pub(in super::super) fn want(&mut self, waiting: usize) {
-        let more = waiting.min(WANTED_MAX).saturating_sub(self.wanted + self.stock.len());
-        if let Some(calls) = u32::try_from(more).ok().filter(|calls| *calls > 0) {
-            self.wanted += more;
+        let calls = self.stock.want(waiting);
+        if calls > 0 {
             self.say(ToOwner::Want(calls));
         }
     }
 
-    pub(in super::super) fn has_permit(&self) -> bool {
-        !self.stock.is_empty()
-    }
-
-    /// Gives up the permits that came too long ago, as after the process was stopped.
-    pub(in super::super) fn expire(&mut self, now: Mono) {
-        let is_old = |(_, came): &(u64, Mono)| now.since(*came) > PERMIT_MAX;
-        if self.stock.iter().any(is_old) {
-            let (old, fresh) = std::mem::take(&mut self.stock).into_iter().partition(is_old);
-            self.stock = fresh;
-            let old: Vec<(u64, Mono)> = old;
-            old.into_iter().for_each(|(grant, _)| self.say(ToOwner::Release(grant)));
+    /// Whether there is a permit for a call. Those that came too long ago are given up.
+    pub(in super::super) fn has_permit(&mut self, now: Mono) -> bool {
+        for grant in self.stock.expired(now) {
+            self.say(ToOwner::Release(grant));
         }
+        self.stock.has_permit()
     }
 
-    /// Takes a permit for a call that goes now.
-    pub(in super::super) fn take(&mut self) -> Option<u64> {
-        self.stock.pop().map(|(grant, _)| grant)
+    /// Takes a permit for a call that goes now, and says when it came.
+    pub(in super::super) fn take(&mut self) -> Option<(u64, Mono)> {
+        self.stock.take()
     }
 
     /// Gives up the permits that wait for a call.
     pub(in super::super) fn release_stock(&mut self) {
-        for (grant, _) in std::mem::take(&mut self.stock) {
+        for grant in self.stock.release() {
             self.say(ToOwner::Release(grant));
         }
     }
@@ -122,7 +113,7 @@ pub(super) fn start(lane: &LaneHandle, stream: OwnerStream) -> Membership {
             owner_gone(lane);
         }
     });
-    Membership { owner, stock: Vec::new(), wanted: 0, knowledge: LaneKnowledge::default() }
+    Membership { owner, stock: PermitStock::default(), knowledge: LaneKnowledge::default() }
 }
 
 /// Talks to the owner until one side is gone or the owner is silent.
@@ -134,9 +125,15 @@ async fn talk(lane: &Weak<LaneInner>, stream: OwnerStream, mut messages: Unbound
         if !write(&mut to, &mut out).await {
             return;
         }
+        let asleep = Instant::now();
+        // The owner has taken back the permits of a process that was stopped, those too that it hears of now.
+        let was_stopped = || asleep.elapsed() > PERMIT_SILENT_MAX;
         tokio::select! {
             line = lines.next_line() => {
                 let (Ok(Some(line)), Some(lane)) = (line, lane.upgrade().map(LaneHandle)) else { return };
+                if was_stopped() {
+                    return;
+                }
                 heard = Instant::now();
                 let Ok(message) = serde_json::from_str(&line) else { return };
                 hear(&lane, message);
@@ -149,7 +146,7 @@ async fn talk(lane: &Weak<LaneInner>, stream: OwnerStream, mut messages: Unbound
                 }
             }
             _ = tick.tick() => {
-                if heard.elapsed() > silent_max {
+                if was_stopped() || heard.elapsed() > silent_max {
                     return;
                 }
                 push(&mut out, &ToOwner::Alive);
@@ -165,11 +162,10 @@ fn hear(lane: &LaneHandle, message: ToMember) {
     let ShareMode::Member(membership) = &mut state.mode else { return };
     match message {
         ToMember::Grant(grant) => {
-            membership.stock.push((grant, now.mono));
-            membership.wanted = membership.wanted.saturating_sub(1);
+            membership.stock.granted(grant, now.mono);
         }
         ToMember::Deny { quota_ms } => {
-            membership.wanted = membership.wanted.saturating_sub(1);
+            membership.stock.denied();
             state.core.shut_quota(now.mono + Duration::from_millis(quota_ms));
         }
         ToMember::Know(knowledge) => {

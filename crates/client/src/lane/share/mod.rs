@@ -8,10 +8,11 @@
 //!
 //! Processes of one user on one machine meet at a Unix socket that the owner listens on (`socket`); there
 //! is no server to set up. Machines meet at a server (`fleet`). What they tell each other is the same
-//! (`wire`). When the owner ends, one of the members takes over, a little below the last known rate. A
-//! member that is silent for [`SILENT_MAX`] loses its permits, so a process that was stopped does not hold
-//! the others up. When an owner hangs, its members on the same machine go on alone and say so; in a fleet
-//! they stop or go on at their share until they find an owner.
+//! (`wire`), and what they decide is in [`tidegate_core::lane::fleet`]. When the owner ends, one of the
+//! members takes over, a little below the last known rate. A member that is silent for a moment loses its
+//! permits, so a process that was stopped does not hold the others up. When an owner hangs, its members on
+//! the same machine go on alone and say so; in a fleet they stop or go on at their share until they find an
+//! owner.
 //!
 //! | mode | who decides when a call may go |
 //! |---|---|
@@ -42,23 +43,16 @@ pub(super) use wire::{HintRecord, ToOwner, VerdictRecord};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::lane::fleet::{ALIVE_EVERY, SILENT_MAX};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// A connection without a message for so long is given up.
-const SILENT_MAX: Duration = Duration::from_secs(5);
-/// The interval at which both sides say that they are alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How long a new member waits for the owner's first word.
 const HELLO_MAX: Duration = Duration::from_secs(2);
 /// The pause before a process looks for the owner once more.
 const JOIN_PAUSE: Duration = Duration::from_millis(5);
-/// Permits that one member may want at once.
-const WANTED_MAX: usize = 4096;
 /// How often it looks before it goes on alone.
 const JOIN_ATTEMPTS: u32 = 200;
-/// A permit that came so long ago is not used.
-const PERMIT_MAX: Duration = Duration::from_secs(2);
 
 /// Who shares a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,18 +1,18 @@
 //! The owner's side: it serves permits of its lane to members.
 //!
-//! A member's wants wait in the queue of the lane like calls of its own, first come, first served. So all
-//! get their share, and a member that waits for more calls gets more.
+//! A member's wants wait in the queue of the lane beside its own calls, and processes take turns. How many
+//! it may have, and when it loses them, its account says ([`MemberAccount`]).
 
 use super::meeting_place::{LaneListener, LaneStream, Ownership};
 use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, ceil_ms, push, write};
-use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode, WANTED_MAX, start as join};
+use super::{ALIVE_EVERY, OwnerTask, SILENT_MAX, ShareMode, start as join};
 use crate::lane::states::LaneStateRecord;
 use crate::lane::{LaneHandle, LaneInner, LanePermit, Refused};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tidegate_core::lane::fleet::{MemberAccount, PERMIT_SILENT_MAX};
 use tokio::io::{AsyncBufReadExt, BufReader, split};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -80,8 +80,12 @@ fn step_down(lane: LaneHandle) {
 }
 
 async fn serve(lane: Weak<LaneInner>, stream: LaneStream) {
+    let Some(member) = lane.upgrade().map(|lane| LaneHandle(lane).lock().queue.new_member()) else { return };
     count(&lane, 1);
-    serve_member(&lane, stream).await;
+    serve_member(&lane, stream, member).await;
+    if let Some(lane) = lane.upgrade().map(LaneHandle) {
+        lane.lock().ways.forget(member);
+    }
     count(&lane, -1);
 }
 
@@ -96,18 +100,19 @@ fn count(lane: &Weak<LaneInner>, change: i32) {
 }
 
 /// Serves one member until it is gone or silent. Its permits are released then.
-async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
+async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream, member: u64) {
     let (read, mut to) = split(stream);
     let mut lines = BufReader::new(read).lines();
     let mut out = Vec::new();
-    match lane.upgrade().map(LaneHandle) {
+    let now = match lane.upgrade().map(LaneHandle) {
         Some(lane) if !lane.lock().closed => {
             let rate_max = lane.0.config.limit.rate_max;
             push(&mut out, &Hello { tidegate_lane: Hello::VERSION, rate_max });
+            lane.0.clock.mono()
         }
         _ => return,
-    }
-    let (mut wanted, mut granted, mut next) = (FuturesUnordered::new(), HashMap::new(), 0_u64);
+    };
+    let (mut wanted, mut account) = (FuturesUnordered::new(), MemberAccount::<LanePermit>::new(now));
     let (mut heard, mut said) = (Instant::now(), Instant::now());
     let mut known = LaneKnowledge::default();
     let mut tick = tokio::time::interval(KNOW_EVERY);
@@ -116,41 +121,42 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
         if !write(&mut to, &mut out).await {
             return;
         }
+        let asleep = Instant::now();
         tokio::select! {
             line = lines.next_line() => {
                 let (Ok(Some(line)), Some(lane)) = (line, lane.upgrade().map(LaneHandle)) else { return };
                 heard = Instant::now();
+                account.heard(lane.0.clock.mono());
                 let Ok(message) = serde_json::from_str(&line) else { return };
                 match message {
-                    ToOwner::Want(calls) => {
-                        let room = WANTED_MAX.saturating_sub(wanted.len());
-                        for _ in 0..(calls as usize).min(room) {
-                            let lane = lane.clone();
-                            wanted.push(async move { lane.acquire_for_member().await });
+                    ToOwner::Want(calls) => account.want(calls),
+                    ToOwner::Settle { grant, held_us, verdict, hints } => {
+                        let now = lane.0.clock.mono();
+                        let (verdict, hints) = (verdict.verdict(now), hints.hints());
+                        if let Some(way) = account.round_trip(grant, Duration::from_micros(held_us), now) {
+                            lane.lock().ways.note(member, way);
                         }
-                    }
-                    ToOwner::Settle { grant, verdict, hints } => {
-                        if let Some(permit) = granted.remove(&grant) {
-                            let permit: LanePermit = permit;
-                            let verdict = verdict.verdict(lane.0.clock.mono());
-                            permit.settle(&verdict, &hints.hints(), |_, _| ());
+                        match account.give_up(grant) {
+                            Some(permit) => permit.settle(&verdict, &hints, |_, _| ()),
+                            None => lane.note_late(&verdict, &hints),
                         }
                     }
                     // Dropping it releases it.
-                    ToOwner::Release(grant) => drop(granted.remove(&grant)),
+                    ToOwner::Release(grant) => drop(account.give_up(grant)),
                     ToOwner::Asked(record) => lane.restore(&record.state()),
                     ToOwner::Alive => {}
                 }
             }
             Some(turn) = wanted.next(), if !wanted.is_empty() => match turn {
                 Ok(permit) => {
-                    next += 1;
-                    granted.insert(next, permit);
-                    push(&mut out, &ToMember::Grant(next));
+                    let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+                    let grant = account.grant(permit, lane.0.clock.mono());
+                    push(&mut out, &ToMember::Grant(grant));
                 }
                 Err(Refused::Closed) => return,
                 Err(Refused::Shut(until, _) | Refused::Late(until)) => {
                     let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+                    account.deny();
                     let quota_ms = ceil_ms(until.since(lane.0.clock.mono()));
                     push(&mut out, &ToMember::Deny { quota_ms });
                 }
@@ -161,11 +167,31 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
                 }
             }
         }
-        if lane.upgrade().is_none_or(|lane| LaneHandle(lane).lock().closed) {
-            return;
+        let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
+        let now = lane.0.clock.mono();
+        if asleep.elapsed() > PERMIT_SILENT_MAX {
+            // This process was stopped, and the member may have spoken.
+            account.heard(now);
+        }
+        let expired = account.take_expired(now);
+        if account.is_silent(now) {
+            wanted.clear();
+        }
+        drop(expired);
+        let (cap, sharers) = {
+            let state = lane.lock();
+            if state.closed {
+                return;
+            }
+            let new = u32::from(account.queued() == 0);
+            (state.core.limiter().cap(), state.queue.sharers().saturating_add(new))
+        };
+        for _ in 0..account.enqueue(cap, sharers, now) {
+            let lane = lane.clone();
+            wanted.push(async move { lane.acquire_for_member(member).await });
         }
         // What the lane knows goes first, so that the member acts by it.
-        let Some(knows) = lane.upgrade().map(LaneHandle).map(|lane| knowledge(&lane)) else { return };
+        let knows = knowledge(&lane);
         if knows != known {
             known = knows;
             let mut first = Vec::new();

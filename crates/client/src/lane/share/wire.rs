@@ -36,6 +36,9 @@ pub(in super::super) enum ToOwner {
     /// A call came back.
     Settle {
         grant: u64,
+        /// The time since the permit came, in microseconds.
+        #[serde(default)]
+        held_us: u64,
         verdict: VerdictRecord,
         hints: HintRecord,
     },
@@ -284,16 +287,18 @@ mod tests {
         hints.quotas[0] = Some(quota);
         let message = ToOwner::Settle {
             grant: 7,
+            held_us: 1500,
             verdict: VerdictRecord::of(&verdict, now),
             hints: HintRecord::of(&hints),
         };
         let line = serde_json::to_string(&message).unwrap();
-        let ToOwner::Settle { grant, verdict: told, hints: hinted } = serde_json::from_str(&line).unwrap()
+        let ToOwner::Settle { grant, held_us, verdict: told, hints: hinted } =
+            serde_json::from_str(&line).unwrap()
         else {
             panic!("{line}")
         };
         let later = Mono::from_millis(90_000);
-        assert_eq!((grant, hinted.hints()), (7, hints));
+        assert_eq!((grant, held_us, hinted.hints()), (7, 1500, hints));
         let until = Some(later + Duration::from_millis(1500));
         assert_eq!(told.verdict(later), Verdict { kind: VerdictKind::Throttled { until }, ..verdict });
     }
