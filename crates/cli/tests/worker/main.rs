@@ -128,7 +128,7 @@ fn letters(dir: &Workdir) -> BTreeMap<String, u64> {
     let mut codes = BTreeMap::new();
     for line in ran.stdout.lines() {
         let letter: serde_json::Value = serde_json::from_str(line).unwrap();
-        *codes.entry(letter["code"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
+        *codes.entry(letter["failure"]["code"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
     }
     codes
 }

@@ -27,8 +27,6 @@ pub(super) struct ClaimedTask {
     pub(super) delivery: Delivery,
     pub(super) token: i64,
     pub(super) content: Result<Geotask, Problem>,
-    /// Whether a worker has died while it worked on it.
-    pub(super) is_suspect: bool,
 }
 
 /// A task in work.
@@ -84,8 +82,9 @@ struct DeskState {
     committed: Vec<CommittedTask>,
     /// Claims that could not be released, because the sink was down.
     unreleased: Vec<(String, i64)>,
-    /// Claimed tasks on which a worker has died: each becomes a page of its own.
-    suspects: Vec<ClaimedTask>,
+    /// Tasks on which a worker has died: each is claimed when its turn comes, and becomes a page of its
+    /// own.
+    suspects: VecDeque<(Delivery, Geotask)>,
     /// The receipts of tasks that were taken out of the inbox and are not yet in work.
     taken: Vec<Receipt>,
     next_page: u64,
@@ -195,14 +194,26 @@ impl TaskDesk {
         Some(taken)
     }
 
-    /// Puts aside claimed tasks on which a worker has died.
-    pub(super) fn suspect(&self, tasks: Vec<ClaimedTask>) {
-        self.state().suspects.extend(tasks);
+    /// Puts aside tasks on which a worker has died. Their claims are released, so that only the attempt
+    /// counts at which each is alone.
+    pub(super) fn suspect(&self, tasks: Vec<(Delivery, i64, Geotask)>) {
+        let claims: Vec<(String, i64)> =
+            tasks.iter().map(|(delivery, token, _)| (delivery.message.key.clone(), *token)).collect();
+        self.state().suspects.extend(tasks.into_iter().map(|(delivery, _, task)| (delivery, task)));
+        self.release(&claims);
+    }
+
+    /// Whether there are some.
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.state().suspects.is_empty()
     }
 
     /// The next of them.
-    pub(super) fn next_suspect(&self) -> Option<ClaimedTask> {
-        self.state().suspects.pop()
+    pub(super) fn next_suspect(&self) -> Option<(Delivery, Geotask)> {
+        let mut state = self.state();
+        let next = state.suspects.pop_front();
+        state.taken = next.iter().map(|(delivery, _)| delivery.receipt.clone()).collect();
+        next
     }
 
     /// The number for the first record of the next page.
@@ -317,7 +328,7 @@ impl TaskDesk {
         let inbox = state.inbox.iter().map(|task| &task.delivery);
         let pages = state.pages.values().flatten().map(|task| &task.delivery);
         let committed = state.committed.iter().map(|task| &task.delivery);
-        let suspects = state.suspects.iter().map(|task| &task.delivery);
+        let suspects = state.suspects.iter().map(|(delivery, _)| delivery);
         let held = inbox.chain(pages).chain(committed).chain(suspects).map(|delivery| &delivery.receipt);
         held.chain(&state.taken).cloned().collect()
     }
@@ -337,10 +348,7 @@ impl TaskDesk {
             state.unreleased.push((task.delivery.message.key.clone(), task.token));
             deliveries.push(task.delivery);
         }
-        for task in std::mem::take(&mut state.suspects) {
-            state.unreleased.push((task.delivery.message.key.clone(), task.token));
-            deliveries.push(task.delivery);
-        }
+        deliveries.extend(std::mem::take(&mut state.suspects).into_iter().map(|(delivery, _)| delivery));
         state.taken.clear();
         drop(state);
         self.release(&[]);

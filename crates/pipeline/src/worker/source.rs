@@ -139,13 +139,13 @@ impl QueueSource {
         self.in_table(desk, |table| table.forget(before)).map(drop)
     }
 
-    /// Sorts out what is not to be done now, and claims the rest.
+    /// Claims tasks. Those on which a worker has died are put aside, unless they are claimed alone.
     fn claim(
         &self,
         (desk, feed): (&TaskDesk, &Feed),
-        received: Vec<ReceivedTask>,
+        received: Vec<(Delivery, Result<Geotask, Problem>)>,
+        is_alone: bool,
     ) -> Result<Vec<ClaimedTask>, StepError> {
-        let received = self.after_others(desk, feed, received)?;
         let keys: Vec<String> = received.iter().map(|(delivery, _)| delivery.message.key.clone()).collect();
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -163,7 +163,7 @@ impl QueueSource {
                 return Err(error);
             }
         };
-        let (mut ended, mut claimed) = (Vec::new(), Vec::new());
+        let (mut ended, mut claimed, mut suspects) = (Vec::new(), Vec::new(), Vec::new());
         for ((delivery, content), claim) in received.into_iter().zip(claims) {
             match claim {
                 // The first message of a task that came twice is the one that counts.
@@ -176,13 +176,18 @@ impl QueueSource {
                     } else {
                         content
                     };
-                    let is_suspect = attempts > 1;
-                    claimed.push(ClaimedTask { delivery, token, content, is_suspect });
+                    match content {
+                        Ok(task) if crashes > 0 && !is_alone => suspects.push((delivery, token, task)),
+                        content => claimed.push(ClaimedTask { delivery, token, content }),
+                    }
                 }
             }
         }
         if !ended.is_empty() {
             desk.ended_before(ended);
+        }
+        if !suspects.is_empty() {
+            desk.suspect(suspects);
         }
         Ok(claimed)
     }
@@ -246,7 +251,7 @@ impl QueueSource {
         let first = desk.next_record();
         // Readable records come first: the reader counts them from 0.
         let mut next = first;
-        for ClaimedTask { delivery, token, content, .. } in tasks {
+        for ClaimedTask { delivery, token, content } in tasks {
             if content.is_ok() {
                 crash::task(&delivery.message.key);
             }
@@ -342,25 +347,26 @@ impl Source for QueueSource {
             if self.is_stopped() {
                 return Err(StepError::Cancelled);
             }
-            if let Some(suspect) = desk.next_suspect() {
+            if desk.has_suspects() {
                 // Whoever dies now, dies of this one.
-                if let Err(stopped) = self.wait_until_idle(&desk) {
-                    desk.suspect(vec![suspect]);
-                    return Err(stopped);
+                self.wait_until_idle(&desk)?;
+                let Some((delivery, task)) = desk.next_suspect() else { continue };
+                let claimed = self.claim((&desk, &feed), vec![(delivery, Ok(task))], true)?;
+                if claimed.is_empty() {
+                    continue;
                 }
                 self.is_alone = true;
-                return self.page((&desk, &feed), vec![suspect]).map(Some);
+                return self.page((&desk, &feed), claimed).map(Some);
             }
             let Some(received) = desk.take() else { return Ok(None) };
             if received.is_empty() {
                 continue;
             }
             self.forget(&desk)?;
-            let claimed = self.claim((&desk, &feed), received)?;
-            let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|task| task.is_suspect);
-            desk.suspect(suspects);
-            if !others.is_empty() {
-                return self.page((&desk, &feed), others).map(Some);
+            let received = self.after_others(&desk, &feed, received)?;
+            let claimed = self.claim((&desk, &feed), received, false)?;
+            if !claimed.is_empty() {
+                return self.page((&desk, &feed), claimed).map(Some);
             }
         }
     }
