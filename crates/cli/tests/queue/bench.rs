@@ -28,7 +28,7 @@ pub(crate) fn feature(id: u64, name: &str) -> Value {
     let x = 16.0 + id as f64 / 1000.0;
     json!({
         "type": "Feature", "properties": { "id": id, "name": name },
-        "geometry": { "type": "Point", "coordinates": [x, 48.0] },
+        "geometry": { "type": "Point", "coordinates": [x, 48.5] },
     })
 }
 
