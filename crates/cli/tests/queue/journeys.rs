@@ -34,7 +34,7 @@ fn what_is_submitted_twice_is_queued_once_and_done_once() {
 #[test]
 fn waiting_ends_when_the_sink_has_the_ends() {
     let bench = Bench::new();
-    let mut worker = bench.0.command(&["worker", "parcels.yaml"]).spawn().unwrap();
+    let worker = bench.worker();
     let file = bench.features(700);
     let waited = bench.submit(&[file, "--key", "id", "--wait", "--timeout", "5m", "--format", "json"]);
     // A task whose record has another field is dead, and says why.
@@ -44,8 +44,7 @@ fn waiting_ends_when_the_sink_has_the_ends() {
         &format!("{bad}\n{}\n", feature(9000, "b")),
     );
     let again = bench.submit(&[file, "--key", "id", "--wait", "--timeout", "5m"]);
-    worker.kill().unwrap();
-    worker.wait().unwrap();
+    drop(worker);
     assert_eq!(waited.code, 0, "{}{}", waited.stdout, waited.stderr);
     assert_eq!(
         (&waited.json()["ends"]["done"], &waited.json()["ends"]["unfinished"]),
