@@ -117,6 +117,10 @@ bench-real: build target/peers-venv/done ## behind real nginx and HAProxy (insta
 	CARGO_TARGET_DIR=target/peers $(CARGO) build --release --locked --manifest-path benches/peers/Cargo.toml
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-real -- --peers all $(ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: build ## tasks through queues: speed, kills, restarts of brokers, beside Celery and BullMQ; add ARGS="--only redis"
+	TIDEGATE=$${CARGO_TARGET_DIR:-target}/release/tidegate benches/fleet/run $(ARGS)
+
 target/peers-venv/done: benches/peers/requirements.txt
 	python3 -m venv target/peers-venv
 	target/peers-venv/bin/pip install --quiet -r benches/peers/requirements.txt

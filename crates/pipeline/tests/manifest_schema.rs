@@ -211,6 +211,10 @@ fn range(key: &Value) -> String {
     if key["minItems"] == key["maxItems"] && key["minItems"].is_u64() {
         return format!("{} numbers", key["minItems"]);
     }
+    let branches = key["anyOf"].as_array().into_iter().flatten();
+    if branches.map(|branch| &branch["type"]).eq([&Value::from("string"), &Value::from("object")]) {
+        return "text or section".to_owned();
+    }
     let Some(kind) = key["type"].as_str() else { return "text, number, `true`, `false`, `null`".to_owned() };
     match kind {
         "integer" => format!("whole number {bounds}"),

@@ -14,6 +14,8 @@ use crate::embedded::DEFAULT_QUEUE;
 use crate::embedded::postgres::PostgresQueue;
 use crate::embedded::sqlite::SqliteQueue;
 use crate::error::QueueError;
+#[cfg(feature = "nats")]
+use crate::nats::NatsQueue;
 #[cfg(feature = "redis")]
 use crate::redis::RedisQueue;
 use crate::transport::Transport;
@@ -142,6 +144,8 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
         "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
         #[cfg(feature = "sqs")]
         "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        #[cfg(feature = "nats")]
+        "nats" | "tls+nats" => Ok(Arc::new(NatsQueue::open(url, options).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         #[cfg(feature = "kafka")]
@@ -157,7 +161,8 @@ async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transp
 /// A URL has one host. Further hosts of a cluster become parameters: `kafka://a:1,b:2/topic` is
 /// `kafka://a:1/topic?server=b:2`.
 fn one_host(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| scheme.starts_with("kafka")) else {
+    let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| scheme.starts_with("kafka"))
+    else {
         return text.to_owned();
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -177,7 +182,10 @@ fn one_host(text: &str) -> String {
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 pub(crate) fn decoded(part: &str) -> String {
     let query = part.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
-    url::form_urlencoded::parse(query.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
+    url::form_urlencoded::parse(query.as_bytes())
+        .next()
+        .map(|(text, _)| text.into_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

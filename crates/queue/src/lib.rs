@@ -19,15 +19,17 @@
 //! | `cloud`, `sqs`, `pubsub` | the queues of AWS and Google, over our own HTTP and lanes |
 //! | `embedded` | SQLite on one machine, PostgreSQL on several |
 //! | `redis` | Redis Streams |
+//! | `nats` | NATS JetStream |
 //! | `parameters` | the parts of the URL of a server |
 //! | `rabbitmq` | RabbitMQ, quorum queues |
 //! | `kafka` | Kafka, consumer groups |
 //! | `conformance` | the suite |
+//! | `promise_page` | compares promises with `docs/queues.md` |
 
 mod address;
-mod cloud_event;
 #[cfg(any(feature = "pubsub", feature = "sqs"))]
 mod cloud;
+mod cloud_event;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod embedded;
@@ -36,16 +38,20 @@ mod geotask;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod message;
-#[cfg(feature = "pubsub")]
-mod pubsub;
-#[cfg(feature = "sqs")]
-mod sqs;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod parameters;
-#[cfg(feature = "redis")]
-mod redis;
+#[cfg(feature = "conformance")]
+mod promise_page;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod transport;
 
 pub use address::{QueueAddress, QueueOptions, open};

@@ -1,6 +1,10 @@
 //! Kafka, on the conformance suite: against the broker of the client library, which runs in this
 //! process and is reached over TCP.
 
+#![cfg(feature = "kafka")]
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,15 +16,20 @@ use tidegate_queue::{Message, QueueAddress, QueueError, QueueOptions, Transport,
 /// Long enough for the smallest session that brokers accept.
 const LEASE: Duration = Duration::from_secs(6);
 
-struct Cluster(FakeBroker);
+struct Cluster {
+    broker: FakeBroker,
+    protocol: &'static str,
+}
 
 impl Cluster {
     async fn start() -> Result<Cluster, String> {
-        FakeBroker::start_cluster(2).await.map(Cluster).map_err(|e| e.to_string())
+        let broker = FakeBroker::start_cluster(2).await.map_err(|e| e.to_string())?;
+        Ok(Cluster { broker, protocol: "classic" })
     }
 
     fn url(&self, topic: &str) -> String {
-        format!("kafka://{}/{topic}?partitions=4", self.0.bootstrap_servers())
+        let (hosts, protocol) = (self.broker.bootstrap_servers(), self.protocol);
+        format!("kafka://{hosts}/{topic}?partitions=4&protocol={protocol}")
     }
 
     async fn open(&self, name: &str) -> Arc<dyn Transport> {
@@ -28,7 +37,7 @@ impl Cluster {
     }
 
     fn committed(&self) -> i64 {
-        (0..4).filter_map(|partition| self.0.committed_offset("tests", "geotasks", partition)).sum()
+        (0..4).filter_map(|partition| self.broker.committed_offset("tests", "geotasks", partition)).sum()
     }
 }
 
@@ -48,17 +57,24 @@ impl Broker for Cluster {
 
     async fn restart(&self) -> Result<bool, QueueError> {
         for node in 0..2 {
-            self.0.crash(node);
+            self.broker.crash(node);
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         for node in 0..2 {
-            self.0.restart(node);
+            self.broker.restart(node);
         }
         Ok(true)
     }
 }
 
 conformance!(Cluster::start);
+
+/// The same with the group protocol of Kafka 4.
+mod consumer_protocol {
+    use super::*;
+
+    conformance!(|| async { Ok::<_, String>(Cluster { protocol: "consumer", ..Cluster::start().await? }) });
+}
 
 fn numbered(count: usize) -> Vec<Message> {
     (0..count).map(|n| Message::new(format!("task-{n}"), "{}")).collect()
@@ -67,8 +83,9 @@ fn numbered(count: usize) -> Vec<Message> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_refused_soon_and_not_told() {
     let cluster = Cluster::start().await.unwrap();
-    cluster.0.require_sasl_plain("me", "right");
-    let url = |password: &str| cluster.url("geotasks").replace("kafka://", &format!("kafka://me:{password}@"));
+    cluster.broker.require_sasl_plain("me", "right");
+    let url =
+        |password: &str| cluster.url("geotasks").replace("kafka://", &format!("kafka://me:{password}@"));
     let began = Instant::now();
     let error = worker(&url("s3cret"), "a", LEASE).await.err().unwrap();
     assert!(matches!(error, QueueError::Refused(_)), "{error}");
@@ -105,18 +122,18 @@ async fn only_what_is_finished_without_a_gap_is_committed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_come_and_go_lose_nothing() {
-    let cluster = Cluster::start().await.unwrap();
+    // The broker knows groups of several members only in this protocol.
+    let cluster = Cluster { protocol: "consumer", ..Cluster::start().await.unwrap() };
     let a = cluster.open("a").await;
     a.publish(&numbered(400)).await.unwrap();
-    let mut seen = std::collections::BTreeSet::new();
-    let mut workers = vec![a];
-    let end = Instant::now() + Duration::from_secs(60);
-    let mut round = 0;
+    let mut seen = BTreeSet::new();
+    let mut workers = vec![a, cluster.open("b").await];
+    let mut changes = 0;
+    let end = Instant::now() + Duration::from_secs(240);
     while seen.len() < 400 && Instant::now() < end {
-        round += 1;
-        if round % 10 == 5 && workers.len() < 3 {
-            workers.push(cluster.open(&format!("w{round}")).await);
-        } else if round % 10 == 0 && workers.len() > 1 {
+        if seen.len() >= 50 * (changes + 1) {
+            changes += 1;
+            workers.push(cluster.open(&format!("worker-{changes}")).await);
             // It holds messages that it never finishes.
             let gone = workers.remove(0);
             let _ = gone.receive(5, Duration::from_millis(10)).await;
@@ -124,12 +141,11 @@ async fn workers_that_come_and_go_lose_nothing() {
         for worker in &workers {
             let received = worker.receive(7, Duration::from_millis(100)).await.unwrap();
             let receipts: Vec<_> = received.iter().map(|delivery| delivery.receipt.clone()).collect();
-            let held = worker.extend(&receipts).await.unwrap();
             if worker.acknowledge(&receipts).await.is_ok() {
-                let held = received.iter().zip(held).filter(|(_, held)| *held);
-                seen.extend(held.map(|(delivery, _)| delivery.message.key.clone()));
+                seen.extend(received.into_iter().map(|delivery| delivery.message.key));
             }
         }
     }
     assert_eq!(seen.len(), 400);
+    assert!(changes >= 5, "{changes}");
 }

@@ -39,8 +39,13 @@ async fn open_at(address: &str, options: &QueueOptions) -> Result<Arc<dyn Transp
 struct OwnQueue(String);
 
 impl OwnQueue {
-    fn new() -> OwnQueue {
-        OwnQueue(format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))
+    async fn start() -> OwnQueue {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let queue = OwnQueue(format!("test-{}-{number}", std::process::id()));
+        // An earlier process with this number may have left something.
+        queue.worker("first", conformance::LEASE).await.unwrap().purge().await.unwrap();
+        queue.dead_queue().await.unwrap().purge().await.unwrap();
+        queue
     }
 
     fn address(&self, suffix: &str) -> String {
@@ -72,7 +77,7 @@ impl Broker for OwnQueue {
     }
 }
 
-tidegate_queue::conformance!(|| async { Ok::<_, String>(OwnQueue::new()) });
+tidegate_queue::conformance!(|| async { Ok::<_, String>(OwnQueue::start().await) });
 
 #[async_trait]
 impl Broker for Server {
@@ -112,7 +117,7 @@ async fn a_server_of_its_own() -> Result<(), String> {
 /// Many workers at once: every message is received once, and none twice while its lease holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_do_not_receive_the_same_message() {
-    let queue = OwnQueue::new();
+    let queue = OwnQueue::start().await;
     let publisher = queue.worker("p", conformance::LEASE * 6).await.unwrap();
     let messages: Vec<Message> = (0..2000).map(|n| Message::new(format!("m{n}"), "{}")).collect();
     assert_eq!(publisher.publish(&messages).await.unwrap(), 2000);
@@ -147,7 +152,7 @@ async fn workers_do_not_receive_the_same_message() {
 /// A key that PostgreSQL cannot hold is refused with a reason, and the queue goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_keys_that_it_cannot_hold() {
-    let queue = OwnQueue::new().worker("a", conformance::LEASE).await.unwrap();
+    let queue = OwnQueue::start().await.worker("a", conformance::LEASE).await.unwrap();
     for key in ["a\0b".to_owned(), "k".repeat(1025)] {
         let error = queue.publish(&[Message::new(key, "{}")]).await.unwrap_err();
         assert!(matches!(error, QueueError::Refused(_)), "{error}");

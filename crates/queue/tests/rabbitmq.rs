@@ -1,6 +1,9 @@
 //! RabbitMQ, on the conformance suite: on the server at the usual port, and on a node of its own
 //! for what others must not notice (a restart, TLS).
 
+#![cfg(feature = "rabbitmq")]
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+
 #[path = "rabbitmq/node.rs"]
 mod node;
 
@@ -104,6 +107,8 @@ impl Broker for Node {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_killed_under_load_loses_nothing_and_speaks_tls() {
     let node = Node::new().await;
+    queue(&node.url("geotasks")).await;
+    node.has_registered("geotasks").await;
     conformance::survives_a_restart(&node).await.unwrap();
 
     let a = queue(&node.tls_url("localhost", "geotasks")).await;
@@ -112,8 +117,10 @@ async fn a_node_that_is_killed_under_load_loses_nothing_and_speaks_tls() {
     assert_eq!(received[0].message.key, "over-tls");
 
     // The certificate is not for this name, and not from an authority of the operating system.
-    for url in [node.tls_url("127.0.0.1", "geotasks"), node.tls_url("localhost", "geotasks").replace("?ca=", "?vhost=")]
-    {
+    for url in [
+        node.tls_url("127.0.0.1", "geotasks"),
+        node.tls_url("localhost", "geotasks").replace("?ca=", "?vhost="),
+    ] {
         let error = worker(&url, "b", Duration::from_secs(10)).await.err().unwrap();
         assert!(matches!(&error, QueueError::Refused(why) if why.contains("certificate")), "{error}");
     }

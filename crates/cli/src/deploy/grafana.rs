@@ -4,16 +4,18 @@
 use serde_json::{Value as Json, json};
 use tidegate_pipeline::telemetry::metric::{self as m, Metric, MetricKind};
 
+use super::queue_panels;
+
 /// The visualization of a panel.
 #[derive(Clone, Copy)]
-enum PanelKind {
+pub(super) enum PanelKind {
     Number,
     Lines,
     Stack,
     Heat,
 }
 
-struct Panel {
+pub(super) struct Panel {
     title: &'static str,
     draw: PanelKind,
     unit: &'static str,
@@ -23,13 +25,13 @@ struct Panel {
     help: &'static str,
 }
 
-const ON: &str = "{pipeline=~\"$pipeline\"}";
+pub(super) const ON: &str = "{pipeline=~\"$pipeline\"}";
 
-fn rate(metric: &Metric, by: &str) -> String {
+pub(super) fn rate(metric: &Metric, by: &str) -> String {
     format!("sum by ({by}) (rate({}{ON}[$__rate_interval]))", metric.name)
 }
 
-fn now(metric: &Metric) -> String {
+pub(super) fn now(metric: &Metric) -> String {
     format!("{}{ON}", metric.name)
 }
 
@@ -99,9 +101,10 @@ pub(super) fn dashboard() -> String {
     format!("{board:#}\n")
 }
 
-/// The metrics that show that a pipeline or a store exists, exported by its run or by `serve`.
+/// The metrics that show that a pipeline or a store exists, exported by its run, a worker
+/// or `serve`.
 fn known() -> String {
-    [&m::RECORDS, &m::LAST_RUN, &m::LETTERS].map(|metric| metric.name).join("|")
+    [&m::RECORDS, &m::LAST_RUN, &m::LETTERS, &m::TASKS].map(|metric| metric.name).join("|")
 }
 
 fn draw(panel: &Panel, id: u32, place: Json) -> Json {
@@ -141,7 +144,7 @@ fn draw(panel: &Panel, id: u32, place: Json) -> Json {
     })
 }
 
-fn panel(
+pub(super) fn panel(
     title: &'static str,
     draw: PanelKind,
     unit: &'static str,
@@ -152,7 +155,7 @@ fn panel(
     Panel { title, draw, unit, width, asks, help: metric.help }
 }
 
-type Row = (&'static str, Vec<Panel>);
+pub(super) type Row = (&'static str, Vec<Panel>);
 
 fn rows() -> Vec<Row> {
     use PanelKind::{Heat, Lines, Number, Stack};
@@ -236,6 +239,7 @@ fn rows() -> Vec<Row> {
                 ),
             ],
         ),
+        queue_panels::row(),
         (
             "Provider",
             vec![

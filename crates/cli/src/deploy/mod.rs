@@ -1,25 +1,32 @@
 //! Generates the files for monitoring and operating Tidegate from the table of metrics.
 
 mod grafana;
+mod kubernetes;
+mod queue_panels;
+mod queue_rules;
 mod rules;
 
 /// The systemd units and the cron file are written by hand: a template for pipelines with a timer,
-/// and `serve`.
+/// one for workers, and `serve`.
 const RUN: &str = include_str!("../../../../deploy/systemd/tidegate@.service");
+const WORKER: &str = include_str!("../../../../deploy/systemd/tidegate-worker@.service");
 const TIMER: &str = include_str!("../../../../deploy/systemd/tidegate@.timer");
 const CRON: &str = include_str!("../../../../deploy/cron/tidegate");
 const SERVE: &str = include_str!("../../../../deploy/systemd/tidegate-serve.service");
 
 /// All files: the path relative to the output directory, and the content.
 pub(crate) fn files() -> Vec<(&'static str, String)> {
-    vec![
+    let mut files = vec![
         ("grafana/tidegate.json", grafana::dashboard()),
         ("prometheus/tidegate.rules.yml", rules::rules()),
         ("systemd/tidegate@.service", RUN.to_owned()),
         ("systemd/tidegate@.timer", TIMER.to_owned()),
+        ("systemd/tidegate-worker@.service", WORKER.to_owned()),
         ("systemd/tidegate-serve.service", SERVE.to_owned()),
         ("cron/tidegate", CRON.to_owned()),
-    ]
+    ];
+    files.extend(kubernetes::FILES.iter().map(|(path, text)| (*path, (*text).to_owned())));
+    files
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `tidegate worker`: works on the tasks of queues.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +32,11 @@ use crate::web::{self, WebResponse};
 Examples:
   tidegate worker parcels.yaml
   tidegate worker pipelines/*.yaml --concurrency 8 --metrics 127.0.0.1:9090
+  tidegate worker parcels.yaml --listen 0.0.0.0:9464      # in a container, for probes from outside
   tidegate worker parcels.yaml --once      # for a job under an orchestrator
 
-The metrics address also answers /healthz (it runs) and /readyz (it is connected and not stopping).
+The address of --metrics or --listen also answers /healthz (it runs) and /readyz (it is connected and
+not stopping).
 
 Exit codes: 0 stopped, or all done with --once; 1 failure; 2 a manifest or its queue or sink cannot be
 used; 3 a gate halted a pipeline; 4 with --once: some tasks are dead letters; 75 with --once: a
@@ -59,6 +61,10 @@ pub(crate) struct Args {
     /// Serve Prometheus metrics, /healthz and /readyz at this loopback address
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
+
+    /// The same at any address, for probes from outside; there is no authentication
+    #[arg(long, value_name = "ADDR", conflicts_with = "metrics")]
+    listen: Option<SocketAddr>,
 
     /// State directory: dead letters, audit log, cached responses
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
@@ -97,17 +103,21 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         }
     }
     let registries: Vec<Arc<Telemetry>> = jobs.iter().map(|job| job.telemetry().clone()).collect();
-    let _server = match args.metrics.map(|addr| endpoints(addr, registries, stop.clone())).transpose() {
+    let readiness = Arc::new(Readiness { is_connected: AtomicBool::new(false), stop: stop.clone() });
+    let _server = match endpoints(args, registries, readiness.clone()) {
         Ok(server) => server,
         Err(e) => {
-            out::say(&format!("tidegate: --metrics: {e}"));
+            out::say(&format!("tidegate: {e}"));
             return Ok(Exit::Usage);
         }
     };
     listen(&stop);
     let drain = Duration::from_secs(args.drain);
     let began = |_: &WorkerJob, _: &Arc<RunWatch>| {};
-    let watch = |jobs: &[WorkerJob], is_over: &AtomicBool| follow(args, jobs, (&stop, is_over), drain);
+    let watch = |jobs: &[WorkerJob], is_over: &AtomicBool| {
+        readiness.is_connected.store(true, Ordering::Relaxed);
+        follow(args, jobs, (&stop, is_over), drain);
+    };
     if !args.quiet {
         out::say(&format!("worker {} takes tasks from {}", options.worker, queues(&jobs)));
     }
@@ -237,13 +247,45 @@ fn result(job: &WorkerJob, end: &PipelineEnd, why: Option<String>) -> Value {
     })
 }
 
+/// Whether a worker can take tasks.
+struct Readiness {
+    is_connected: AtomicBool,
+    stop: Arc<AtomicBool>,
+}
+
+impl Readiness {
+    fn answer(&self) -> WebResponse {
+        if self.stop.load(Ordering::Relaxed) {
+            WebResponse::text("503 Service Unavailable", "stopping\n")
+        } else if self.is_connected.load(Ordering::Relaxed) {
+            WebResponse::text("200 OK", "ready\n")
+        } else {
+            WebResponse::text("503 Service Unavailable", "not connected to its queues yet\n")
+        }
+    }
+}
+
+/// The socket for metrics and health, if one is wanted.
+fn socket(args: &Args) -> Result<Option<TcpListener>, String> {
+    if let Some(addr) = args.metrics {
+        return crate::metrics::bind(addr).map(Some).map_err(|e| format!("--metrics {addr}: {e}"));
+    }
+    let Some(addr) = args.listen else { return Ok(None) };
+    let bound = TcpListener::bind(addr).and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+    let bound = bound.map_err(|e| format!("--listen {addr}: {}", crate::metrics::in_use(e)))?;
+    if !addr.ip().is_loopback() {
+        out::say("tidegate worker: warning: this address is not loopback and there is no authentication");
+    }
+    Ok(Some(bound))
+}
+
 /// Serves metrics and health until it is dropped.
 fn endpoints(
-    addr: SocketAddr,
+    args: &Args,
     registries: Vec<Arc<Telemetry>>,
-    stop: Arc<AtomicBool>,
-) -> Result<tokio::runtime::Runtime, String> {
-    let listener = crate::metrics::bind(addr).map_err(|e| format!("{addr}: {e}"))?;
+    readiness: Arc<Readiness>,
+) -> Result<Option<tokio::runtime::Runtime>, String> {
+    let Some(listener) = socket(args)? else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("metrics")
@@ -259,14 +301,11 @@ fn endpoints(
                 WebResponse::metrics(sample::prometheus(&all))
             }
             "/healthz" => WebResponse::text("200 OK", "ok\n"),
-            "/readyz" if stop.load(Ordering::Relaxed) => {
-                WebResponse::text("503 Service Unavailable", "stopping\n")
-            }
-            "/readyz" => WebResponse::text("200 OK", "ready\n"),
+            "/readyz" => readiness.answer(),
             _ => WebResponse::text("404 Not Found", "see /metrics /healthz /readyz\n"),
         };
         Box::pin(std::future::ready(answer)) as BoxFuture<'static, WebResponse>
     };
     runtime.spawn(async move { web::serve(listener, Vec::new(), Arc::new(answers)).await });
-    Ok(runtime)
+    Ok(Some(runtime))
 }

@@ -188,3 +188,44 @@ fn a_store_of_letters_is_only_read() {
     other.execute_batch("UPDATE meta SET value = '9' WHERE name = 'version'").unwrap();
     assert!(health(&findings(&bench, 1, &[]), "dead letters").1.contains("version 9"));
 }
+
+#[test]
+fn a_queue_is_looked_at_and_left_alone() {
+    let bench = Bench::new();
+    let parts = |sink: &str| {
+        format!(
+            "source:\n  queue: tasks.db\n  tasks: {{ fields: {{ id: int }} }}\nsink: {{ {sink} }}\ndead_letters: {{ also: 'tasks.db?queue=dead' }}"
+        )
+    };
+    bench.manifest(&parts("file: out.gpkg, key: [id]"));
+    let found = findings(&bench, 0, &["m.yaml"]);
+    assert_eq!(health(&found, "queue").0, "ok");
+    assert_eq!(health(&found, "tasks").0, "ok");
+    assert!(!bench.root().join("tasks.db").exists() && !bench.root().join("out.gpkg").exists());
+
+    bench.write("tasks.ndjson", "{\"key\":\"a\",\"payload\":{\"id\":1}}\n");
+    assert_eq!(bench.tidegate(&["submit", "m.yaml", "--tasks", "tasks.ndjson"]).code, 0);
+    let found = findings(&bench, 0, &["m.yaml"]);
+    assert!(health(&found, "queue").1.contains("SQLite promises order by key, priority"), "{found:#?}");
+    assert!(health(&found, "queue: depth").1.starts_with("1 ready, 0 leased, 0 waiting"), "{found:#?}");
+    assert_eq!(health(&found, "queue: settings").0, "ok");
+    assert!(health(&found, "dead queue: depth").1.starts_with("0 ready"), "{found:#?}");
+
+    bench.manifest(&parts("file: out.geojson, mode: append"));
+    let found = findings(&bench, 1, &["m.yaml"]);
+    let (word, what, next) = health(&found, "tasks");
+    assert!(word == "fail" && what.contains("no transactions") && next.contains("postgis"), "{what} {next}");
+}
+
+#[test]
+fn a_queue_that_does_not_answer_is_theirs() {
+    let bench = Bench::new();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    bench.manifest(&format!(
+        "source:\n  queue: redis://{closed}/geotasks\n  tasks: {{ fields: {{ id: int }} }}\nsink: {{ file: out.gpkg, key: [id] }}"
+    ));
+    let found = findings(&bench, 75, &["m.yaml"]);
+    let (word, what, next) = health(&found, "queue");
+    assert!(word == "fail" && what.contains("geotasks"), "{what}");
+    assert!(next.contains("server is running"), "{next}");
+}

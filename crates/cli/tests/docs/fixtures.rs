@@ -19,6 +19,8 @@ pub(crate) fn substitutes(url: &str) -> Vec<(String, String)> {
         ("topp:parcels", "tide:parcels"),
         ("--profile opencage", "--profile opencage --url {url}/opencage"),
         ("tidegate store", "tidegate store --endpoint {url}/s3 --anonymous"),
+        // A queue without a server: what the page shows of it is the same.
+        ("redis://127.0.0.1:6390/geotasks", "tasks.db"),
         // Any free port, so that pages can run at once.
         ("--addr 127.0.0.1:8787", "--addr 127.0.0.1:0"),
         ("--metrics 127.0.0.1:9464", "--metrics 127.0.0.1:0"),

@@ -12,7 +12,7 @@ fn pages() -> Vec<PathBuf> {
         .iter()
         .map(|name| root().join(name))
         .collect();
-    for directory in ["docs", "docs/decisions"] {
+    for directory in ["docs", "docs/decisions", "docs/queues"] {
         let entries = fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
     }

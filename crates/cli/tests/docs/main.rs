@@ -21,8 +21,10 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/audit.md", "tidegate audit match", "the number and the reason of an entry differ in each run"),
     ("docs/audit.md", "tidegate audit verify", "needs a disk that is mounted elsewhere"),
     ("docs/chaos.md", "tidegate chaos --format json", "needs jq and the reader's own pipeline"),
+    ("docs/fleet.md", "redis-server", "needs Redis; the other commands of the page use a queue in a file"),
     ("docs/serve.md", "sudo systemctl", "needs systemd"),
     ("docs/sources.md", "tidegate fetch https://services.sentinel-hub", "needs an account of Sentinel Hub"),
+    ("docs/workers.md", "tidegate worker", "runs until it is stopped"),
 ];
 
 /// One test per page that has commands.
@@ -44,11 +46,13 @@ pages! {
     convert: "docs/convert.md",
     dead_letters: "docs/dead-letters.md",
     doctor: "docs/doctor.md",
+    fleet: "docs/fleet.md",
     gates: "docs/gates.md",
     geocode: "docs/geocode.md",
     geotasks: "docs/geotasks.md",
     manifest: "docs/manifest.md",
     nightly: "docs/nightly.md",
+    orchestrators: "docs/orchestrators.md",
     pipeline: "docs/pipeline.md",
     profiles: "docs/profiles.md",
     replay: "docs/replay.md",
@@ -59,6 +63,7 @@ pages! {
     sources: "docs/sources.md",
     store: "docs/store.md",
     telemetry: "docs/telemetry.md",
+    workers: "docs/workers.md",
 }
 
 /// The root of the repository.

@@ -1,6 +1,7 @@
 //! Workers: journeys of tasks through a queue into a sink, with kills, stalls and two workers at once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
+mod health;
 mod kinds;
 mod leases;
 #[path = "../common/running.rs"]

@@ -34,7 +34,7 @@ fn nearest(dir: &Path) -> PathBuf {
 }
 
 /// Whether files can be created in a directory, or the directory itself.
-fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
+pub(super) fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let there = nearest(dir);
     let made = if there == dir { "is writable" } else { "can be created" };

@@ -1,16 +1,19 @@
 //! Checks whether a pipeline can run here and now.
 //!
 //! It changes nothing: a directory is tested with a file that is deleted at once, a store is opened
-//! read-only and only if it exists, a service gets one request for its URL. If the source is a
+//! read-only and only if it exists, a service gets one request for its URL, a queue is asked for its
+//! state. If the source is a
 //! service and answers, it is then asked what a plan asks. Each finding says what was checked, the
 //! result, and what to do next.
 //!
 //! | file | looks at |
 //! |---|---|
 //! | `local` | state, audit, dead letters, source, steps, sink, coordinate reference systems, secrets |
+//! | `queue` | the queue of a worker: what it promises, its depth, settings that lose messages |
 //! | `remote` | services, files and buckets elsewhere: name, address, certificate, clock, quota |
 
 mod local;
+mod queue;
 mod remote;
 
 use std::path::Path;
@@ -91,6 +94,7 @@ pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str
     if let Some((manifest, folder)) = manifest {
         let (services, answers) = remote::services(manifest);
         found.extend(local::pipeline(manifest, folder, state, answers));
+        found.extend(queue::queue(manifest, folder));
         found.extend(services);
     }
     found

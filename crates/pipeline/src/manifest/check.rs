@@ -14,7 +14,7 @@ use super::problem::{ManifestProblem, quoted};
 use super::schema::SECONDS;
 use super::tree::{ByteRange, YamlKey, YamlNode, YamlValue};
 use super::words::{
-    any_scalar, bounds, chosen, expected, found, kind, mapping, numeric, options, scalar, summary,
+    any_scalar, bounds, chosen, expected, found, free_text, kind, mapping, numeric, options, scalar, summary,
     takes_switch, yes_or_no,
 };
 
@@ -58,6 +58,10 @@ impl ManifestChecker<'_> {
             ("number", YamlValue::Float(number)) => self.number(node, *number, schema, name),
             ("boolean", YamlValue::Bool(value)) => Some(Json::Bool(*value)),
             ("choice", value) if chosen(value, schema) => scalar(value),
+            ("choice", YamlValue::Text(text)) => match free_text(schema) {
+                Some(schema) => self.text(node, text, schema, name),
+                None => self.mismatch(node, home, schema, name),
+            },
             ("choice", YamlValue::Map(entries)) => match mapping(schema) {
                 Some(mapping) => Some(self.object(entries, home, mapping, name)),
                 None => self.mismatch(node, home, schema, name),

@@ -35,15 +35,11 @@ pub use expectation::MetricBound;
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
-    Flatten, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LonLat, Lookup, Manifest, MissingAnswer,
-    OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope, Remedy, RemedyRule,
-    RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec, SinkTable,
-    SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion, WriteMode,
-    YamlScalar,
     Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
     Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope,
     Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec,
-    SinkTable, SourceSpec, SourceTable, StepSpec, ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
+    SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion,
+    WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

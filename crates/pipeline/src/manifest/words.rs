@@ -41,6 +41,12 @@ pub(super) fn mapping(schema: &Json) -> Option<&Json> {
     branches.iter().find(|branch| kind(branch) == "object")
 }
 
+/// The free text that a schema also takes beside a mapping, if there is one.
+pub(super) fn free_text(schema: &Json) -> Option<&Json> {
+    let branches = schema.get("anyOf")?.as_array()?;
+    branches.iter().find(|branch| kind(branch) == "string")
+}
+
 /// Whether a value is one of the choices.
 pub(super) fn chosen(value: &YamlValue, schema: &Json) -> bool {
     match value {
@@ -87,7 +93,11 @@ pub(super) fn expected(schema: &Json) -> String {
                 options(schema).into_iter().flatten().map(|option| format!("`{option}`")).collect();
             let keys = mapping(schema).and_then(|mapping| mapping.get("properties")?.as_object());
             let keys = keys.into_iter().flatten().map(|(key, _)| format!(", or `{{ {key}: … }}`"));
-            format!("{switch}one of {}{}", names.join(", "), keys.collect::<String>())
+            let text = match free_text(schema) {
+                Some(_) => "a string".to_owned(),
+                None => format!("one of {}", names.join(", ")),
+            };
+            format!("{switch}{text}{}", keys.collect::<String>())
         }
     };
     format!("{noun}{}", bounds(schema, |bound| bound.to_string()))

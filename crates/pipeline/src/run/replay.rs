@@ -84,13 +84,11 @@ impl ManifestReplay {
     fn parts(&self, state: Option<PathBuf>) -> Result<PipelineParts, String> {
         let kit = &self.kit;
         let folders = Folders { manifest: &kit.folder, state, answers: Some(kit.state.clone()), run: 0 };
-        let traffic = Traffic::new(&kit.manifest, self.rate_max, None).keeping(&kit.state).going_on(true);
-        let context = RunContext { stop: Arc::default(), traffic, tasks: None };
         let traffic = Traffic::new(&kit.manifest, self.rate_max, None)
             .keeping(&kit.state)
             .going_on(true)
             .with_fleet(&kit.manifest)?;
-        let context = RunContext { stop: Arc::default(), traffic };
+        let context = RunContext { stop: Arc::default(), traffic, tasks: None };
         let mut parts = build_from(&kit.manifest, folders, context, &Start::Replay(&kit.source))?;
         parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
         Ok(parts)

@@ -517,14 +517,43 @@ impl Spec {
         }
     }
 
+    /// Whether it can hold the states of tasks, without changing anything.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn can_hold_tasks(&self) -> Result<(), SinkError> {
+        if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
+            return Err(SinkError::Fatal(
+                "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
+                    .into(),
+            ));
+        }
+        match &self.target {
+            SinkTarget::GeoPackage(..) => Ok(()),
+            #[cfg(feature = "postgres")]
+            SinkTarget::Table(_) => Ok(()),
+            #[cfg(not(feature = "postgres"))]
+            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
+            SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(
+                "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
+                self.describe()
+            ))),
+        }
+    }
+
+    /// Whether several machines can write to it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.target, SinkTarget::Table(_))
+    }
+
     /// Opens the table of tasks, and creates it if it is missing, for a pipeline whose source is a queue.
     ///
     /// # Errors
     /// When the sink has none, or cannot be written.
     pub fn open_tasks(&self) -> Result<Box<dyn TaskTable>, SinkError> {
-        if let SinkTarget::GeoPackage(path, layer) = &self.target
-            && self.takes_tasks().is_ok()
-        {
+        self.can_hold_tasks()?;
+        if let SinkTarget::GeoPackage(path, layer) = &self.target {
             gpkg::create(self, path, layer)?;
         }
         self.open_tasks_alone()
@@ -536,7 +565,7 @@ impl Spec {
     /// # Errors
     /// When the sink has none, or cannot be written.
     pub fn open_tasks_alone(&self) -> Result<Box<dyn TaskTable>, SinkError> {
-        self.takes_tasks()?;
+        self.can_hold_tasks()?;
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => {
                 gpkg::create_bare(self, path, layer)?;
@@ -544,24 +573,8 @@ impl Spec {
             }
             #[cfg(feature = "postgres")]
             SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
-            #[cfg(not(feature = "postgres"))]
-            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
-            SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(
-                "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
-                self.describe()
-            ))),
+            _ => Err(SinkError::Fatal(format!("{} has no table of tasks", self.describe()))),
         }
-    }
-
-    /// Checks that tasks can be written one by one.
-    fn takes_tasks(&self) -> Result<(), SinkError> {
-        if self.atomic || matches!(self.mode, WriteMode::Replace | WriteMode::Sync) {
-            return Err(SinkError::Fatal(
-                "with a queue every task is written for itself, so the sink cannot be replaced or synchronised as a whole; use `mode: upsert` with a key, or `mode: append`"
-                    .into(),
-            ));
-        }
-        Ok(())
     }
 
     /// Holds an existing table against the records, without changing anything: all that prevents

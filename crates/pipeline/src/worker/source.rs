@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_core::Code;
 use tidegate_core::call::CallPolicy;
@@ -31,6 +31,8 @@ pub(crate) type FetchObject = Box<dyn FnMut(&str) -> Result<PathBuf, StepError> 
 
 /// How long a task waits that must come after others.
 const AFTER: Duration = Duration::from_secs(2);
+/// How often the ends of old tasks are deleted.
+const FORGET: Duration = Duration::from_secs(3600);
 
 /// The layer that the tasks of a manifest declare.
 ///
@@ -60,6 +62,9 @@ pub(crate) struct QueueSource {
     desk: Option<TaskLink>,
     rules: PayloadRules,
     crashes_max: u32,
+    remember_ms: i64,
+    /// When the ends of old tasks were deleted last.
+    forgotten: Option<Instant>,
     policy: CallPolicy,
     stop: Arc<AtomicBool>,
     fetch: FetchObject,
@@ -81,6 +86,8 @@ impl QueueSource {
             desk,
             rules,
             crashes_max: tasks.crashes_max,
+            remember_ms: i64::from(tasks.remember_days) * 86_400_000,
+            forgotten: None,
             policy,
             stop,
             fetch,
@@ -120,6 +127,16 @@ impl QueueSource {
             },
             SinkError::Fatal(what) => StepError::Broken(format!("the sink: {what}")),
         })
+    }
+
+    /// Deletes the ends of old tasks, now and then.
+    fn forget(&mut self, desk: &TaskDesk) -> Result<(), StepError> {
+        if self.forgotten.is_some_and(|at| at.elapsed() < FORGET) {
+            return Ok(());
+        }
+        self.forgotten = Some(Instant::now());
+        let before = now_ms().saturating_sub(self.remember_ms);
+        self.in_table(desk, |table| table.forget(before)).map(drop)
     }
 
     /// Sorts out what is not to be done now, and claims the rest.
@@ -338,6 +355,7 @@ impl Source for QueueSource {
             if received.is_empty() {
                 continue;
             }
+            self.forget(&desk)?;
             let claimed = self.claim((&desk, &feed), received)?;
             let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|task| task.is_suspect);
             desk.suspect(suspects);

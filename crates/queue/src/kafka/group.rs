@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use krafka::consumer::{
-    AutoOffsetReset, Consumer, ConsumerRebalanceListener, OffsetAndMetadata, PartitionAssignmentStrategy,
-    TopicPartition,
+    AutoOffsetReset, Consumer, ConsumerRebalanceListener, GroupProtocol, OffsetAndMetadata,
+    PartitionAssignmentStrategy, TopicPartition,
 };
 use krafka::error::KrafkaError;
 use tokio::sync::Notify;
 
-use super::positions::{Positions, Read};
+use super::positions::{OwnedPositions, ReadRecord};
 use super::server::{ANSWER, KafkaServer, fault, within};
 use super::wire::{message, record};
 use crate::error::QueueError;
@@ -34,14 +34,20 @@ const POLL: Duration = Duration::from_millis(250);
 /// Servers refuse shorter sessions by default.
 const SESSION_MIN: Duration = Duration::from_secs(6);
 
+/// How soon a member notices that another has come or gone.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long the group waits for a member that does not come back. We ask for records all the time,
+/// so it need not be as long as a task.
+const REJOIN: Duration = Duration::from_secs(45);
+
 /// Numbers the assignments of this process.
 static EPOCHS: AtomicU64 = AtomicU64::new(1);
 
 /// A member of the group.
-pub(super) struct Group {
+pub(super) struct KafkaMember {
     pub(super) server: Arc<KafkaServer>,
     pub(super) consumer: Consumer,
-    positions: Mutex<Positions>,
+    positions: Mutex<OwnedPositions>,
     /// There may be something to hand out.
     arrived: Notify,
     /// Held while committing: a lower position must not overtake a higher one.
@@ -52,21 +58,21 @@ pub(super) struct Group {
 }
 
 /// Commits before partitions go to another worker, and forgets them.
-struct Handoff(Arc<OnceLock<Weak<Group>>>);
+struct PartitionHandoff(Arc<OnceLock<Weak<KafkaMember>>>);
 
-impl Handoff {
-    fn group(&self) -> Option<Arc<Group>> {
+impl PartitionHandoff {
+    fn group(&self) -> Option<Arc<KafkaMember>> {
         self.0.get().and_then(Weak::upgrade)
     }
 }
 
-impl ConsumerRebalanceListener for Handoff {
+impl ConsumerRebalanceListener for PartitionHandoff {
     async fn on_partitions_assigned(&self, _: &[TopicPartition]) {}
 
     async fn on_partitions_revoked(&self, partitions: &[TopicPartition]) {
         if let Some(group) = self.group() {
             // If it fails, the next worker does again what was finished.
-            let _ = group.commit().await;
+            let _ = group.commit_once().await;
             group.with(|positions| positions.forget(partitions.iter().map(TopicPartition::partition)));
         }
     }
@@ -78,32 +84,36 @@ impl ConsumerRebalanceListener for Handoff {
     }
 }
 
-impl Group {
+impl KafkaMember {
     pub(super) async fn new(
         server: Arc<KafkaServer>,
         name: &str,
         lease: Duration,
-    ) -> Result<Arc<Group>, QueueError> {
+    ) -> Result<Arc<KafkaMember>, QueueError> {
         let session = lease.max(SESSION_MIN);
         let handoff = Arc::new(OnceLock::new());
+        let protocol =
+            if server.is_consumer_protocol { GroupProtocol::Consumer } else { GroupProtocol::Classic };
         let builder = server
             .kafka
             .consumer(name)
             .enable_auto_commit(false)
             .auto_offset_reset(AutoOffsetReset::Earliest)
             .session_timeout(session)
-            .heartbeat_interval(session / 4)
+            .heartbeat_interval(HEARTBEAT)
+            .group_protocol(protocol)
+            .max_poll_interval(session.max(REJOIN))
             .partition_assignment_strategy(PartitionAssignmentStrategy::CooperativeSticky)
             .fetch_max_wait(POLL)
             .max_poll_records(500)
-            .rebalance_listener(Handoff(handoff.clone()));
+            .rebalance_listener(PartitionHandoff(handoff.clone()));
         let consumer = within(ANSWER * 2, builder.build()).await?;
         // Far apart, so that the numbers of two workers of one process do not meet.
         let epochs = EPOCHS.fetch_add(1 << 32, Ordering::Relaxed);
-        let group = Arc::new(Group {
+        let group = Arc::new(KafkaMember {
             server,
             consumer,
-            positions: Mutex::new(Positions::new(epochs)),
+            positions: Mutex::new(OwnedPositions::new(epochs)),
             arrived: Notify::new(),
             committing: tokio::sync::Mutex::default(),
             fault: Mutex::default(),
@@ -114,7 +124,7 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn with<T>(&self, change: impl FnOnce(&mut Positions) -> T) -> T {
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut OwnedPositions) -> T) -> T {
         change(&mut self.positions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -127,7 +137,7 @@ impl Group {
     }
 
     /// Joins the group, once.
-    pub(super) async fn join(self: &Arc<Group>) -> Result<(), QueueError> {
+    pub(super) async fn join(self: &Arc<KafkaMember>) -> Result<(), QueueError> {
         if self.is_joined.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
@@ -145,7 +155,7 @@ impl Group {
         self.consumer.wakeup();
     }
 
-    async fn read(self: Arc<Group>) {
+    async fn read(self: Arc<KafkaMember>) {
         let mut is_paused = false;
         while !self.is_ended.load(Ordering::SeqCst) {
             let counts = self.with(|positions| positions.counts(now_ms()));
@@ -170,7 +180,7 @@ impl Group {
                         for found in &records {
                             let (message, published) = message(found);
                             let (partition, offset) = (found.partition, found.offset);
-                            positions.add(Read { partition, offset, message, published }, now);
+                            positions.add(ReadRecord { partition, offset, message, published }, now);
                         }
                     });
                     if any {
@@ -196,7 +206,11 @@ impl Group {
     }
 
     /// Hands out what is read, or waits for it.
-    pub(super) async fn receive(self: &Arc<Group>, most: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+    pub(super) async fn receive(
+        self: &Arc<KafkaMember>,
+        most: usize,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, QueueError> {
         self.join().await?;
         let end = Instant::now() + wait;
         loop {
@@ -215,7 +229,8 @@ impl Group {
                 None if left.is_zero() => return Ok(taken),
                 _ => {}
             }
-            let until_due = due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
+            let until_due =
+                due.map_or(left, |at| Duration::from_millis(u64::try_from(at - now).unwrap_or(0) + 1));
             let _ = tokio::time::timeout(left.min(until_due), arrived).await;
         }
     }
@@ -228,7 +243,19 @@ impl Group {
         self.commit().await
     }
 
-    pub(super) async fn commit(&self) -> Result<(), QueueError> {
+    /// Commits the positions that have moved, and tries again while the group has no coordinator or
+    /// changes its members. What cannot be committed in time is committed with the next call.
+    async fn commit(&self) -> Result<(), QueueError> {
+        let end = Instant::now() + ANSWER;
+        loop {
+            match self.commit_once().await {
+                Err(e) if e.is_transient() && Instant::now() < end => tokio::time::sleep(POLL).await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn commit_once(&self) -> Result<(), QueueError> {
         let _committing = self.committing.lock().await;
         let moved = self.with(|positions| positions.uncommitted());
         if moved.is_empty() {
@@ -249,7 +276,11 @@ impl Group {
     }
 
     /// Publishes copies, and finishes the originals when the copies are confirmed.
-    pub(super) async fn replace(&self, deliveries: &[Delivery], not_before: Option<i64>) -> Result<(), QueueError> {
+    pub(super) async fn replace(
+        &self,
+        deliveries: &[Delivery],
+        not_before: Option<i64>,
+    ) -> Result<(), QueueError> {
         let is_held = |delivery: &&Delivery| self.with(|positions| positions.holds(&delivery.receipt));
         let held: Vec<&Delivery> = deliveries.iter().filter(is_held).collect();
         let copy = |delivery: &&Delivery| {

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use krafka::consumer::AutoOffsetReset;
 use url::Url;
 
-use self::group::Group;
+use self::group::KafkaMember;
 use self::server::{ANSWER, BODY_MAX, KafkaServer, within};
 use self::wire::{message, record};
 use crate::address::QueueOptions;
@@ -28,11 +28,11 @@ use crate::transport::{Promises, QueueDepth, Transport};
 /// A topic, read by a group.
 pub(crate) struct KafkaQueue {
     server: Arc<KafkaServer>,
-    group: Arc<Group>,
+    group: Arc<KafkaMember>,
 }
 
 /// The extent of a partition, and where the group is in it.
-struct Extent {
+struct PartitionExtent {
     partition: i32,
     position: i64,
     end: i64,
@@ -41,23 +41,24 @@ struct Extent {
 impl KafkaQueue {
     pub(crate) async fn open(url: &Url, options: &QueueOptions) -> Result<KafkaQueue, QueueError> {
         let server = Arc::new(KafkaServer::connect(url, &options.worker).await?);
-        let group = Group::new(server.clone(), &options.group, options.lease).await?;
+        let group = KafkaMember::new(server.clone(), &options.group, options.lease).await?;
         Ok(KafkaQueue { server, group })
     }
 
-    async fn extents(&self) -> Result<Vec<Extent>, QueueError> {
+    async fn extents(&self) -> Result<Vec<PartitionExtent>, QueueError> {
         let topic = self.server.topic.as_str();
         let ids: Vec<i32> = self.server.partitions().await?.into_iter().map(|(id, _)| id).collect();
         let consumer = &self.group.consumer;
         let named: Vec<(&str, i32)> = ids.iter().map(|id| (topic, *id)).collect();
         let committed = within(ANSWER, consumer.committed(&named)).await?;
-        let committed: HashMap<i32, i64> = committed.into_iter().map(|((_, id), at)| (id, at.offset)).collect();
+        let committed: HashMap<i32, i64> =
+            committed.into_iter().map(|((_, id), at)| (id, at.offset)).collect();
         let mut extents = Vec::with_capacity(ids.len());
         for partition in ids {
             let (start, end) = within(ANSWER, consumer.fetch_watermarks(topic, partition)).await?;
             let committed = committed.get(&partition).copied().unwrap_or(start).max(start);
             let own = self.group.with(|positions| positions.position(partition)).unwrap_or(committed);
-            extents.push(Extent { partition, position: own.max(committed).min(end), end });
+            extents.push(PartitionExtent { partition, position: own.max(committed).min(end), end });
         }
         Ok(extents)
     }
@@ -69,7 +70,7 @@ impl Drop for KafkaQueue {
     }
 }
 
-fn lag(extents: &[Extent]) -> u64 {
+fn lag(extents: &[PartitionExtent]) -> u64 {
     extents.iter().map(|extent| u64::try_from(extent.end - extent.position).unwrap_or(0)).sum()
 }
 
@@ -153,7 +154,9 @@ impl Transport for KafkaQueue {
         let end = Instant::now() + ANSWER * 2;
         while self.group.consumer.group_metadata().await.is_none_or(|member| member.generation_id() < 0) {
             if Instant::now() > end {
-                return Err(QueueError::Unreachable("Kafka: the group did not accept a member in time".into()));
+                return Err(QueueError::Unreachable(
+                    "Kafka: the group did not accept a member in time".into(),
+                ));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -9,32 +9,32 @@ use std::collections::{BTreeMap, HashSet};
 use crate::message::{Delivery, Message, Receipt};
 
 /// A record that was read.
-pub(super) struct Read {
+pub(super) struct ReadRecord {
     pub(super) partition: i32,
     pub(super) offset: i64,
     pub(super) message: Message,
     pub(super) published: Option<i64>,
 }
 
-enum Entry {
+enum OpenRecord {
     /// Can be handed out when its time has come. With the time at which it was read.
-    Here(Box<Read>, i64),
+    Here(Box<ReadRecord>, i64),
     Leased {
         ordering_key: Option<String>,
     },
 }
 
-struct Partition {
+struct OwnedPartition {
     /// Numbers the assignments, so that a receipt belongs to one of them.
     epoch: u64,
     /// What is read and not finished.
-    open: BTreeMap<i64, Entry>,
+    open: BTreeMap<i64, OpenRecord>,
     /// The next offset that was not read.
     end: i64,
     committed: i64,
 }
 
-impl Partition {
+impl OwnedPartition {
     /// Everything before it is finished.
     fn position(&self) -> i64 {
         self.open.keys().next().copied().unwrap_or(self.end)
@@ -43,8 +43,8 @@ impl Partition {
 
 /// The partitions of this worker.
 #[derive(Default)]
-pub(super) struct Positions {
-    partitions: BTreeMap<i32, Partition>,
+pub(super) struct OwnedPositions {
+    partitions: BTreeMap<i32, OwnedPartition>,
     epochs: u64,
     /// Where the next call begins, so that no partition starves.
     turn: i32,
@@ -52,7 +52,7 @@ pub(super) struct Positions {
 
 /// How many records are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct PositionCounts {
     pub(super) ready: u64,
     pub(super) waiting: u64,
     pub(super) leased: u64,
@@ -60,22 +60,22 @@ pub(super) struct Counts {
     pub(super) ahead: u64,
 }
 
-impl Positions {
+impl OwnedPositions {
     /// `epochs` is where the numbers of assignments begin.
-    pub(super) fn new(epochs: u64) -> Positions {
-        Positions { epochs, ..Positions::default() }
+    pub(super) fn new(epochs: u64) -> OwnedPositions {
+        OwnedPositions { epochs, ..OwnedPositions::default() }
     }
 
     /// Adds a record. One that was read before is ignored.
-    pub(super) fn add(&mut self, read: Read, now: i64) {
+    pub(super) fn add(&mut self, read: ReadRecord, now: i64) {
         let (offset, epochs) = (read.offset, &mut self.epochs);
         let partition = self.partitions.entry(read.partition).or_insert_with(|| {
             *epochs += 1;
-            Partition { epoch: *epochs, open: BTreeMap::new(), end: offset, committed: offset }
+            OwnedPartition { epoch: *epochs, open: BTreeMap::new(), end: offset, committed: offset }
         });
         if offset >= partition.end {
             partition.end = offset + 1;
-            partition.open.insert(offset, Entry::Here(Box::new(read), now));
+            partition.open.insert(offset, OpenRecord::Here(Box::new(read), now));
         }
     }
 
@@ -95,18 +95,20 @@ impl Positions {
                     break;
                 }
                 let (key, is_due) = match entry {
-                    Entry::Here(read, _) => {
+                    OpenRecord::Here(read, _) => {
                         let is_due = read.message.not_before.is_none_or(|at| at <= now);
                         (&read.message.ordering_key, is_due)
                     }
-                    Entry::Leased { ordering_key } => (&*ordering_key, false),
+                    OpenRecord::Leased { ordering_key } => (&*ordering_key, false),
                 };
                 let key = key.clone();
                 let is_first = key.as_ref().is_none_or(|key| keys.insert(key.clone()));
                 if !is_first || !is_due {
                     continue;
                 }
-                if let Entry::Here(read, _) = std::mem::replace(entry, Entry::Leased { ordering_key: key }) {
+                if let OpenRecord::Here(read, _) =
+                    std::mem::replace(entry, OpenRecord::Leased { ordering_key: key })
+                {
                     taken.push(Delivery {
                         message: read.message,
                         receipt: Receipt(format!("{epoch}:{id}:{offset}")),
@@ -123,12 +125,12 @@ impl Positions {
         taken
     }
 
-    fn leased(&mut self, receipt: &Receipt) -> Option<(&mut Partition, i64)> {
+    fn leased(&mut self, receipt: &Receipt) -> Option<(&mut OwnedPartition, i64)> {
         let mut parts = receipt.0.split(':');
         let (epoch, id, offset) = (parts.next()?, parts.next()?, parts.next()?);
         let (epoch, id, offset) = (epoch.parse::<u64>().ok()?, id.parse().ok()?, offset.parse().ok()?);
         let partition = self.partitions.get_mut(&id).filter(|partition| partition.epoch == epoch)?;
-        matches!(partition.open.get(&offset), Some(Entry::Leased { .. })).then_some((partition, offset))
+        matches!(partition.open.get(&offset), Some(OpenRecord::Leased { .. })).then_some((partition, offset))
     }
 
     /// Whether the record of a receipt is still this worker's.
@@ -149,7 +151,7 @@ impl Positions {
         let mut taken = Vec::new();
         for (id, partition) in &mut self.partitions {
             for (offset, entry) in &mut partition.open {
-                let Entry::Here(read, since) = entry else { continue };
+                let OpenRecord::Here(read, since) = entry else { continue };
                 if *since > read_before || read.message.not_before.is_none_or(|at| at <= due_after) {
                     continue;
                 }
@@ -159,7 +161,7 @@ impl Positions {
                     deliveries: 1,
                     published: read.published,
                 });
-                *entry = Entry::Leased { ordering_key: read.message.ordering_key.clone() };
+                *entry = OpenRecord::Leased { ordering_key: read.message.ordering_key.clone() };
             }
         }
         taken
@@ -169,15 +171,16 @@ impl Positions {
     pub(super) fn next_due(&self) -> Option<i64> {
         let open = self.partitions.values().flat_map(|partition| partition.open.values());
         open.filter_map(|entry| match entry {
-            Entry::Here(read, _) => read.message.not_before,
-            Entry::Leased { .. } => None,
+            OpenRecord::Here(read, _) => read.message.not_before,
+            OpenRecord::Leased { .. } => None,
         })
         .min()
     }
 
     /// The positions that have moved and are not committed.
     pub(super) fn uncommitted(&self) -> Vec<(i32, i64)> {
-        let moved = self.partitions.iter().filter(|(_, partition)| partition.position() > partition.committed);
+        let moved =
+            self.partitions.iter().filter(|(_, partition)| partition.position() > partition.committed);
         moved.map(|(id, partition)| (*id, partition.position())).collect()
     }
 
@@ -200,25 +203,25 @@ impl Positions {
     /// Finishes everything before an offset of a partition, with its receipts.
     pub(super) fn skip_to(&mut self, id: i32, end: i64) {
         self.epochs += 1;
-        let skipped = Partition { epoch: self.epochs, open: BTreeMap::new(), end, committed: end };
+        let skipped = OwnedPartition { epoch: self.epochs, open: BTreeMap::new(), end, committed: end };
         self.partitions.insert(id, skipped);
     }
 
     /// The position of a partition of this worker.
     pub(super) fn position(&self, id: i32) -> Option<i64> {
-        self.partitions.get(&id).map(Partition::position)
+        self.partitions.get(&id).map(OwnedPartition::position)
     }
 
-    pub(super) fn counts(&self, now: i64) -> Counts {
-        let mut counts = Counts::default();
+    pub(super) fn counts(&self, now: i64) -> PositionCounts {
+        let mut counts = PositionCounts::default();
         for partition in self.partitions.values() {
             for entry in partition.open.values() {
                 match entry {
-                    Entry::Leased { .. } => counts.leased += 1,
-                    Entry::Here(read, _) if read.message.not_before.is_some_and(|at| at > now) => {
+                    OpenRecord::Leased { .. } => counts.leased += 1,
+                    OpenRecord::Here(read, _) if read.message.not_before.is_some_and(|at| at > now) => {
                         counts.waiting += 1;
                     }
-                    Entry::Here(..) => counts.ready += 1,
+                    OpenRecord::Here(..) => counts.ready += 1,
                 }
             }
             let read = u64::try_from(partition.end - partition.position()).unwrap_or(0);
@@ -232,10 +235,10 @@ impl Positions {
 mod tests {
     use super::*;
 
-    fn read(partition: i32, offset: i64, ordering_key: Option<&str>, not_before: Option<i64>) -> Read {
+    fn read(partition: i32, offset: i64, ordering_key: Option<&str>, not_before: Option<i64>) -> ReadRecord {
         let ordering_key = ordering_key.map(str::to_owned);
         let message = Message { ordering_key, not_before, ..Message::new(offset.to_string(), "{}") };
-        Read { partition, offset, message, published: None }
+        ReadRecord { partition, offset, message, published: None }
     }
 
     fn keys(deliveries: &[Delivery]) -> Vec<&str> {
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_position_is_the_lowest_unfinished_record() {
-        let mut positions = Positions::default();
+        let mut positions = OwnedPositions::default();
         for offset in 10..14 {
             positions.add(read(0, offset, None, None), 0);
         }
@@ -254,7 +257,7 @@ mod tests {
         positions.finish(&taken[1].receipt);
         positions.finish(&taken[2].receipt);
         assert_eq!(positions.uncommitted(), []);
-        assert_eq!(positions.counts(0), Counts { leased: 2, ahead: 2, ..Counts::default() });
+        assert_eq!(positions.counts(0), PositionCounts { leased: 2, ahead: 2, ..PositionCounts::default() });
         positions.finish(&taken[0].receipt);
         positions.finish(&taken[0].receipt);
         assert_eq!(positions.uncommitted(), [(0, 13)]);
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn of_an_ordering_key_one_after_the_other() {
-        let mut positions = Positions::default();
+        let mut positions = OwnedPositions::default();
         for (offset, key) in [(0, Some("a")), (1, Some("a")), (2, Some("b")), (3, None)] {
             positions.add(read(0, offset, key, None), 0);
         }
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_waits_does_not_hold_up_others_and_is_copied_when_it_waits_long() {
-        let mut positions = Positions::default();
+        let mut positions = OwnedPositions::default();
         positions.add(read(0, 0, None, Some(100)), 0);
         positions.add(read(0, 1, None, None), 0);
         assert_eq!(keys(&positions.take(10, 50)), ["1"]);
@@ -295,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_receipt_ends_with_its_assignment() {
-        let mut positions = Positions::default();
+        let mut positions = OwnedPositions::default();
         positions.add(read(3, 5, None, None), 0);
         let taken = positions.take(1, 0);
         assert!(positions.holds(&taken[0].receipt));
@@ -306,7 +309,7 @@ mod tests {
         positions.finish(&taken[0].receipt);
         assert_eq!(positions.uncommitted(), []);
         positions.skip_to(3, 9);
-        assert_eq!((positions.position(3), positions.counts(0)), (Some(9), Counts::default()));
+        assert_eq!((positions.position(3), positions.counts(0)), (Some(9), PositionCounts::default()));
         assert!(positions.take(1, 0).is_empty());
     }
 }

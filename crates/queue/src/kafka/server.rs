@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use krafka::Kafka;
 use krafka::admin::{CreateTopicsOptions, NewTopic};
 use krafka::auth::{AuthConfig, TlsConfig};
 use krafka::error::{ErrorCode, KrafkaError};
 use krafka::producer::Producer;
-use krafka::Kafka;
 use url::Url;
 
 use crate::address::decoded;
@@ -24,6 +24,8 @@ pub(super) struct KafkaServer {
     pub(super) kafka: Kafka,
     pub(super) producer: Producer,
     pub(super) topic: String,
+    /// The group protocol of Kafka 4; otherwise the classic one.
+    pub(super) is_consumer_protocol: bool,
 }
 
 /// What an error means for a caller.
@@ -62,18 +64,21 @@ impl KafkaServer {
         let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost");
         let mut servers = vec![format!("{host}:{}", url.port().unwrap_or(9092))];
         let (mut ca, mut sasl, mut partitions) = (None, "plain".to_owned(), PARTITIONS);
+        let mut is_consumer_protocol = false;
         for (name, value) in url.query_pairs() {
             match name.as_ref() {
                 "server" => servers.push(value.into_owned()),
                 "sasl" => sasl = value.into_owned(),
                 "ca" if is_tls => ca = Some(value.into_owned()),
+                "protocol" if value == "consumer" => is_consumer_protocol = true,
+                "protocol" if value == "classic" => is_consumer_protocol = false,
                 "partitions" => {
                     let count = value.parse().ok().filter(|count| (1..=10_000).contains(count));
                     partitions = count.ok_or_else(|| refused("partitions must be from 1 to 10000".into()))?;
                 }
                 other => {
                     return Err(refused(format!(
-                        "unknown parameter {other}; expected sasl, partitions, and ca with kafka+tls"
+                        "unknown parameter {other}; expected sasl, partitions, protocol=classic or consumer, and ca with kafka+tls"
                     )));
                 }
             }
@@ -97,12 +102,14 @@ impl KafkaServer {
             };
             security = security.with_tls(tls);
         }
-        let builder = Kafka::builder(servers.join(",")).client_id(format!("tidegate-{worker}")).security(security);
+        let builder =
+            Kafka::builder(servers.join(",")).client_id(format!("tidegate-{worker}")).security(security);
         let builder = builder.request_timeout(ANSWER).connect_timeout(ANSWER / 2);
         let kafka = within(ANSWER * 2, builder.connect()).await?;
-        let producer = kafka.producer().delivery_timeout(ANSWER * 2).max_block(ANSWER).linger(Duration::from_millis(2));
+        let producer =
+            kafka.producer().delivery_timeout(ANSWER * 2).max_block(ANSWER).linger(Duration::from_millis(2));
         let producer = within(ANSWER * 2, producer.build()).await?;
-        let server = KafkaServer { kafka, producer, topic };
+        let server = KafkaServer { kafka, producer, topic, is_consumer_protocol };
         server.ensure_topic(partitions).await?;
         Ok(server)
     }
@@ -118,7 +125,9 @@ impl KafkaServer {
         let topic = NewTopic::new(self.topic.as_str(), partitions, -1).map_err(|e| fault(&e))?;
         let created = within(ANSWER, admin.create_topics([topic], CreateTopicsOptions::default())).await?;
         match created.into_values().next() {
-            Some(Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. })) | Some(Ok(())) | None => Ok(()),
+            Some(Err(KrafkaError::Broker { code: ErrorCode::TopicAlreadyExists, .. }))
+            | Some(Ok(()))
+            | None => Ok(()),
             Some(Err(e)) => Err(fault(&e)),
         }
     }

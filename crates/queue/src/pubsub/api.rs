@@ -140,11 +140,11 @@ impl PubsubApi {
     }
 
     /// Creates the topic and the subscription if they are missing.
-    pub(super) async fn create(&self, lease: u64) -> Result<(), QueueError> {
+    pub(super) async fn create(&self, lease: u64, is_ordered: bool) -> Result<(), QueueError> {
         let subscription = json!({
             "topic": self.topic,
             "ackDeadlineSeconds": lease,
-            "enableMessageOrdering": true,
+            "enableMessageOrdering": is_ordered,
             "messageRetentionDuration": "604800s",
             // Without it, a subscription that is not used for 31 days is deleted with its messages.
             "expirationPolicy": {},

@@ -54,6 +54,11 @@ const KEPT_MAX: usize = 1000;
 /// The most messages that are shown.
 const PEEK_MAX: usize = 100;
 
+/// A server that is asked for what it has now may say nothing although it has messages; so it is
+/// asked this often, with pauses, before that is believed.
+const EMPTY_TRIES: u32 = 4;
+const EMPTY_PAUSE: Duration = Duration::from_millis(250);
+
 /// A subscription of a topic.
 pub(crate) struct PubsubQueue {
     api: Arc<PubsubApi>,
@@ -69,6 +74,11 @@ pub(crate) struct PubsubQueue {
 /// Seconds of a deadline, rounded up: nothing comes too early.
 fn deadline(ms: i64) -> i64 {
     (ms.max(0).saturating_add(999) / 1000).min(600)
+}
+
+/// A time with its milliseconds: without them, what was published in this second would remain.
+fn with_millis(at: i64) -> String {
+    format!("{}.{:03}Z", rfc3339(at).trim_end_matches('Z'), at.rem_euclid(1000))
 }
 
 /// The endpoint: given, that of the emulator in the environment, or Google's.
@@ -96,13 +106,14 @@ impl PubsubQueue {
     pub(crate) async fn open(url: &Url, options: &QueueOptions) -> Result<PubsubQueue, QueueError> {
         let refused = |what: String| QueueError::Refused(what);
         let cloud::CloudParameters { settings, mut others } =
-            cloud::parameters(url, &["subscription", "endpoint"])?;
+            cloud::parameters(url, &["subscription", "endpoint", "ordering"])?;
         let (project, topic) = (url.host_str().unwrap_or_default(), url.path().trim_matches('/'));
         let name = others.remove("subscription").unwrap_or_else(|| format!("{topic}.{}", options.group));
         named("project", project)?;
         named("topic", topic)?;
         named("subscription", &name)?;
         let endpoint = endpoint(others.remove("endpoint"))?;
+        let is_ordered = others.remove("ordering").is_some_and(|value| value == "true");
         let service = CloudService::google(&endpoint, ENDPOINT, &settings, api::error)
             .map_err(|e| refused(e.to_string()))?;
         let api = PubsubApi {
@@ -115,7 +126,7 @@ impl PubsubQueue {
         let subscription = match api.subscription().await? {
             Some(found) => found,
             None => {
-                api.create(lease).await?;
+                api.create(lease, is_ordered).await?;
                 let created = api.subscription().await?;
                 created.ok_or_else(|| refused(format!("{} cannot be created", api.subscription)))?
             }
@@ -124,6 +135,13 @@ impl PubsubQueue {
             return Err(refused(format!(
                 "{} is a subscription of {}, not of {}; name another one as subscription=NAME",
                 api.subscription, subscription.topic, api.topic
+            )));
+        }
+        if is_ordered && !subscription.enable_message_ordering {
+            return Err(refused(format!(
+                "{} exists without message ordering, which cannot be changed; name another one as \
+                 subscription=NAME, or leave out ordering=true",
+                api.subscription
             )));
         }
         Ok(PubsubQueue {
@@ -162,14 +180,15 @@ impl PubsubQueue {
     async fn admit(&self, pulled: Vec<(Delivery, Instant)>) -> Result<Vec<Delivery>, QueueError> {
         let now = now_ms();
         let own = self.subscription.ack_deadline_seconds;
+        let is_ordered = self.subscription.enable_message_ordering;
         // Those behind a message that is parked wait as long as it.
         let mut parked: Vec<(Delivery, i64)> = Vec::new();
         let mut due: Vec<(Delivery, Instant)> = Vec::new();
         for (delivery, came) in pulled {
-            let key = &delivery.message.ordering_key;
+            let key = delivery.message.ordering_key.as_ref().filter(|_| is_ordered);
             let behind = parked
                 .iter()
-                .filter(|(other, _)| key.is_some() && other.message.ordering_key == *key)
+                .filter(|(other, _)| key.is_some() && other.message.ordering_key.as_ref() == key)
                 .map(|(_, wait)| *wait)
                 .max();
             let wait =
@@ -183,6 +202,9 @@ impl PubsubQueue {
         if self.lease != own && !receipts.is_empty() {
             self.api.set_deadline(&receipts, i64::try_from(self.lease).unwrap_or(600)).await?;
         }
+        if !is_ordered {
+            return Ok(due.into_iter().map(|(delivery, _)| delivery).collect());
+        }
         let now = Instant::now();
         let mut gate = self.gate();
         let admit = |(delivery, came): (Delivery, Instant)| {
@@ -192,8 +214,8 @@ impl PubsubQueue {
     }
 
     /// Returns messages after a deadline, with those that are kept behind them.
-    async fn give_back(&self, mut receipts: Vec<String>, seconds: i64) -> Result<(), QueueError> {
-        let behind = self.gate().give_back(&receipts);
+    async fn release(&self, mut receipts: Vec<String>, seconds: i64) -> Result<(), QueueError> {
+        let behind = self.gate().release(&receipts);
         receipts.extend(behind);
         self.api.set_deadline(&receipts, seconds).await
     }
@@ -242,7 +264,7 @@ impl Transport for PubsubQueue {
                 return Ok(due);
             }
             let left = end.saturating_duration_since(Instant::now());
-            let is_full = self.gate().kept() >= KEPT_MAX;
+            let is_full = self.gate().waiting() >= KEPT_MAX;
             let pulled = if wait.is_zero() && !is_full {
                 self.pulled(most, wait).await?
             } else if !is_full {
@@ -285,7 +307,7 @@ impl Transport for PubsubQueue {
         let receipts: Vec<String> = deliveries.iter().map(|one| one.receipt.0.clone()).collect();
         if delay <= Duration::from_secs(DEADLINE_MAX) {
             let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-            return self.give_back(receipts, deadline(ms)).await;
+            return self.release(receipts, deadline(ms)).await;
         }
         let not_before = now_ms().saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
         let copies: Vec<Message> = deliveries
@@ -309,32 +331,37 @@ impl Transport for PubsubQueue {
         // There is no look without a receipt: the messages are received and returned at once.
         let most = most.min(PEEK_MAX);
         let mut shown: Vec<Delivery> = Vec::new();
-        while shown.len() < most {
+        let mut tries = EMPTY_TRIES;
+        while shown.len() < most && tries > 0 {
             let some = self.receive(most - shown.len(), Duration::ZERO).await?;
             if some.is_empty() {
-                break;
+                tries -= 1;
+                tokio::time::sleep(EMPTY_PAUSE).await;
             }
             shown.extend(some);
         }
-        self.give_back(shown.iter().map(|one| one.receipt.0.clone()).collect(), 0).await?;
+        self.release(shown.iter().map(|one| one.receipt.0.clone()).collect(), 0).await?;
         Ok(shown.into_iter().map(|one| one.message).collect())
     }
 
     async fn purge(&self) -> Result<Option<u64>, QueueError> {
         let mut held = self.pull.lock().await.clear();
         *self.gate() = OrderGate::default();
-        if self.api.seek(&rfc3339(now_ms())).await? {
+        if self.api.seek(&with_millis(now_ms())).await? {
             return Ok(None);
         }
-        // The emulator cannot: everything that can be delivered is acknowledged.
-        loop {
+        // The emulator cannot with ordering: everything that can be delivered is acknowledged.
+        let mut tries = EMPTY_TRIES;
+        while tries > 0 {
             self.api.acknowledge(&held).await?;
             let pulled = self.api.pull(MESSAGES_MAX, false).await?;
             if pulled.is_empty() {
-                return Ok(None);
+                tries -= 1;
+                tokio::time::sleep(EMPTY_PAUSE).await;
             }
             held = pulled.into_iter().map(|message| message.ack_id).collect();
         }
+        Ok(None)
     }
 
     async fn warnings(&self) -> Result<Vec<String>, QueueError> {

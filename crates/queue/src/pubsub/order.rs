@@ -73,7 +73,7 @@ impl OrderGate {
     }
 
     /// The number of messages that are kept.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.lines.values().map(|line| line.behind.len()).sum()
     }
 
@@ -106,7 +106,7 @@ impl OrderGate {
 
     /// These messages are returned. Returns the receipts of those behind them, which must be returned
     /// as well.
-    pub(super) fn give_back(&mut self, receipts: &[String]) -> Vec<String> {
+    pub(super) fn release(&mut self, receipts: &[String]) -> Vec<String> {
         let mut behind = Vec::new();
         for receipt in receipts {
             let Some(line) = self.keys.remove(receipt).and_then(|key| self.lines.remove(&key)) else {
@@ -143,13 +143,13 @@ mod tests {
                 .filter_map(|(n, key)| gate.admit(ordered(n, key), now, until))
                 .collect();
         assert_eq!(receipts(&admitted), ["r1", "r3", "r4"]);
-        assert_eq!((gate.kept(), gate.free(9, now).len()), (2, 0));
+        assert_eq!((gate.waiting(), gate.free(9, now).len()), (2, 0));
         assert_eq!(gate.extend(&["r1".into(), "r4".into()], until), ["r2", "r5"]);
         assert!(!gate.acknowledge(&["r3".into(), "r4".into()]));
         assert!(gate.acknowledge(&["r1".into()]));
         assert_eq!(receipts(&gate.free(9, now)), ["r2"]);
-        assert_eq!(gate.give_back(&["r2".into()]), ["r5"]);
-        assert_eq!((gate.kept(), gate.lines.len(), gate.keys.len()), (0, 0, 0));
+        assert_eq!(gate.release(&["r2".into()]), ["r5"]);
+        assert_eq!((gate.waiting(), gate.lines.len(), gate.keys.len()), (0, 0, 0));
     }
 
     #[test]

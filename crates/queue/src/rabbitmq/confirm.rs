@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// The end of a call: all confirmed, or why not.
 pub(super) type Confirmed = oneshot::Receiver<Result<(), String>>;
 
-struct Pending {
+struct UnconfirmedCall {
     left: usize,
     fault: Option<String>,
     done: oneshot::Sender<Result<(), String>>,
@@ -26,7 +26,7 @@ struct Pending {
 struct ConfirmTable {
     /// The call of each number that is not confirmed.
     tags: BTreeMap<u64, u64>,
-    calls: HashMap<u64, Pending>,
+    calls: HashMap<u64, UnconfirmedCall>,
     last_tag: u64,
     /// Why the channel was closed.
     closed: Option<String>,
@@ -55,7 +55,7 @@ impl Confirms {
                 table.last_tag += 1;
                 table.tags.insert(table.last_tag, call);
             }
-            table.calls.insert(call, Pending { left: count, fault: None, done });
+            table.calls.insert(call, UnconfirmedCall { left: count, fault: None, done });
         });
         confirmed
     }

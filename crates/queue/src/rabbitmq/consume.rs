@@ -19,7 +19,7 @@ use amqprs::channel::{
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::link::{Link, RabbitServer, lost};
+use super::link::{RabbitLink, RabbitServer, lost};
 use super::wire::incoming;
 use crate::error::QueueError;
 use crate::message::{Delivery, Receipt};
@@ -66,7 +66,7 @@ impl Unsettled {
 
 /// A connection over which messages are received.
 pub(super) struct RabbitConsumer {
-    pub(super) link: Link,
+    pub(super) link: RabbitLink,
     queue: String,
     idle: String,
     session: u64,
@@ -207,7 +207,7 @@ impl RabbitConsumer {
     }
 
     /// Gives back what is held of these, at once. The server counts it as a delivery.
-    pub(super) async fn give_back(&self, receipts: &[Receipt]) {
+    pub(super) async fn return_unread(&self, receipts: &[Receipt]) {
         let tags: Vec<u64> = receipts.iter().filter_map(|receipt| self.tag(receipt)).collect();
         let mut unsettled = self.unsettled.lock().await;
         for tag in tags {

@@ -32,7 +32,7 @@ pub(super) struct RabbitServer {
 }
 
 /// A connection with one channel. What was received over it belongs to it.
-pub(super) struct Link {
+pub(super) struct RabbitLink {
     connection: Option<Connection>,
     channel: Option<Channel>,
     pub(super) confirms: Confirms,
@@ -65,12 +65,18 @@ impl RabbitServer {
             match name.as_ref() {
                 "vhost" => vhost = value.into_owned(),
                 "ca" if is_tls => ca = Some(value.into_owned()),
-                other => return Err(refused(format!("unknown parameter {other}; expected vhost, and ca with amqps"))),
+                other => {
+                    return Err(refused(format!(
+                        "unknown parameter {other}; expected vhost, and ca with amqps"
+                    )));
+                }
             }
         }
         let queue = decoded(url.path().rsplit('/').next().unwrap_or_default());
         if queue.is_empty() || queue.len() + SUFFIX + options.worker.len() + 32 > SHORT {
-            return Err(refused("the last part of the path must be the name of a queue, of 150 bytes at most".into()));
+            return Err(refused(
+                "the last part of the path must be the name of a queue, of 150 bytes at most".into(),
+            ));
         }
         if vhost.len() > SHORT {
             return Err(refused(format!("the virtual host has more than {SHORT} bytes")));
@@ -83,7 +89,10 @@ impl RabbitServer {
         let mut login = OpenConnectionArguments::new(host, port, &user, &password);
         // The connection is the lease: the server ends it after two heartbeats without a sign of life.
         let heartbeat = u16::try_from((options.lease.as_secs() / 2).clamp(2, 30)).unwrap_or(30);
-        login.virtual_host(&vhost).heartbeat(heartbeat).connection_name(&format!("tidegate {}", options.worker));
+        login
+            .virtual_host(&vhost)
+            .heartbeat(heartbeat)
+            .connection_name(&format!("tidegate {}", options.worker));
         if is_tls {
             let tls = tls(ca.as_deref().map(Path::new)).map_err(|e| refused(format!("TLS: {e}")))?;
             let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -93,13 +102,13 @@ impl RabbitServer {
     }
 
     /// Connects, and opens a channel.
-    pub(super) async fn connect(&self) -> Result<Link, QueueError> {
+    pub(super) async fn connect(&self) -> Result<RabbitLink, QueueError> {
         let login = self.login.clone();
         let opened = whole(ANSWER, async move { Connection::open(&login).await }).await?;
         let connection = opened.map_err(|e| self.login_error(&e))?;
         let (channel, confirms) = open_channel(&connection).await?;
         self.was_open.store(true, Ordering::Relaxed);
-        Ok(Link { connection: Some(connection), channel: Some(channel), confirms })
+        Ok(RabbitLink { connection: Some(connection), channel: Some(channel), confirms })
     }
 
     /// The server ends the connection when it does not like the password, and says nothing.
@@ -123,7 +132,7 @@ impl RabbitServer {
     }
 
     /// Declares the queue. Returns what is wrong with a queue that exists and was declared otherwise.
-    pub(super) async fn declare(&self, link: &Link) -> Result<Vec<String>, QueueError> {
+    pub(super) async fn declare(&self, link: &RabbitLink) -> Result<Vec<String>, QueueError> {
         for has_limit in [true, false] {
             match link.declare(declare_quorum(&self.queue, has_limit)).await? {
                 Ok(_) if has_limit => return Ok(Vec::new()),
@@ -169,7 +178,7 @@ async fn open_channel(connection: &Connection) -> Result<(Channel, Confirms), Qu
     Ok((channel, confirms))
 }
 
-impl Link {
+impl RabbitLink {
     pub(super) fn is_open(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_open)
             && self.channel.as_ref().is_some_and(Channel::is_open)
@@ -186,7 +195,10 @@ impl Link {
 
     /// Declares a queue over a channel of its own, because a refusal closes the channel. Returns
     /// the number of messages that can be delivered, or the server's refusal.
-    pub(super) async fn declare(&self, arguments: QueueDeclareArguments) -> Result<Result<u64, String>, QueueError> {
+    pub(super) async fn declare(
+        &self,
+        arguments: QueueDeclareArguments,
+    ) -> Result<Result<u64, String>, QueueError> {
         self.ask(move |channel| async move {
             let answer = channel.queue_declare(arguments).await;
             answer.map(|found| found.map_or(0, |(_, ready, _)| ready.into()))
@@ -195,7 +207,10 @@ impl Link {
     }
 
     /// Asks something over a channel of its own.
-    pub(super) async fn ask<T, F>(&self, question: impl FnOnce(Channel) -> F) -> Result<Result<T, String>, QueueError>
+    pub(super) async fn ask<T, F>(
+        &self,
+        question: impl FnOnce(Channel) -> F,
+    ) -> Result<Result<T, String>, QueueError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -214,7 +229,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for RabbitLink {
     /// The client closes in tasks, which needs a runtime. Without one, the process ends.
     fn drop(&mut self) {
         if tokio::runtime::Handle::try_current().is_err() {

@@ -13,15 +13,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amqprs::channel::{BasicPublishArguments, ConfirmSelectArguments, QueueDeclareArguments, QueuePurgeArguments};
+use amqprs::channel::{
+    BasicPublishArguments, ConfirmSelectArguments, QueueDeclareArguments, QueuePurgeArguments,
+};
 use async_trait::async_trait;
 use tokio::sync::{Mutex, oneshot};
 use url::Url;
 
 use self::consume::RabbitConsumer;
-use self::link::{ANSWER, Link, RabbitServer, lost, refusal, whole};
+use self::link::{ANSWER, RabbitLink, RabbitServer, lost, refusal, whole};
 use self::waiting::{WAITS, declare_waiting, wait_for, waiting_queue};
-use self::wire::{Outgoing, outgoing};
+use self::wire::{AmqpOutgoing, outgoing};
 use crate::address::QueueOptions;
 use crate::error::QueueError;
 use crate::message::{Delivery, Message, Receipt, now_ms};
@@ -34,7 +36,7 @@ const UNCONFIRMED: usize = 4096;
 
 /// A connection that publishes.
 struct RabbitPublisher {
-    link: Link,
+    link: RabbitLink,
     /// Held while sending: the server numbers messages in the order in which they come.
     sending: Mutex<()>,
     /// The waiting times whose queues were declared.
@@ -52,18 +54,18 @@ struct RabbitInner {
 pub(crate) struct RabbitQueue(Arc<RabbitInner>);
 
 /// Deliveries on their way to the caller. If the caller is gone, they go back.
-struct Handover {
+struct RabbitHandover {
     deliveries: Vec<Delivery>,
     consumer: Arc<RabbitConsumer>,
 }
 
-impl Drop for Handover {
+impl Drop for RabbitHandover {
     fn drop(&mut self) {
         if self.deliveries.is_empty() || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         let (receipts, consumer) = (receipts(&self.deliveries), self.consumer.clone());
-        tokio::spawn(async move { consumer.give_back(&receipts).await });
+        tokio::spawn(async move { consumer.return_unread(&receipts).await });
     }
 }
 
@@ -108,7 +110,7 @@ impl RabbitInner {
     }
 
     /// Publishes and waits for the confirmations. After an error the connection is opened anew.
-    async fn publish(&self, messages: Vec<(Outgoing, Option<i64>)>) -> Result<(), QueueError> {
+    async fn publish(&self, messages: Vec<(AmqpOutgoing, Option<i64>)>) -> Result<(), QueueError> {
         let publisher = self.publisher().await?;
         let published = publisher.publish(&self.server.queue, messages).await;
         if published.is_err() {
@@ -141,7 +143,7 @@ impl RabbitInner {
         consumer.acknowledge(&receipts).await
     }
 
-    async fn receive(&self, most: usize, wait: Duration) -> Result<Handover, QueueError> {
+    async fn receive(&self, most: usize, wait: Duration) -> Result<RabbitHandover, QueueError> {
         let end = Instant::now() + wait;
         loop {
             let consumer = self.consumer().await?;
@@ -155,7 +157,7 @@ impl RabbitInner {
             let now = now_ms();
             let is_early = |delivery: &Delivery| delivery.message.not_before.is_some_and(|at| at > now);
             let (early, due): (Vec<_>, Vec<_>) = came.into_iter().partition(is_early);
-            let handover = Handover { deliveries: due, consumer };
+            let handover = RabbitHandover { deliveries: due, consumer };
             if !early.is_empty() {
                 self.replace(&handover.consumer, &early, None).await?;
             }
@@ -167,7 +169,11 @@ impl RabbitInner {
 }
 
 impl RabbitPublisher {
-    async fn publish(&self, queue: &str, messages: Vec<(Outgoing, Option<i64>)>) -> Result<(), QueueError> {
+    async fn publish(
+        &self,
+        queue: &str,
+        messages: Vec<(AmqpOutgoing, Option<i64>)>,
+    ) -> Result<(), QueueError> {
         let waits: HashSet<i64> = messages.iter().filter_map(|(_, wait)| *wait).collect();
         for wait in waits {
             let mut declared = self.declared.lock().await;
@@ -180,7 +186,7 @@ impl RabbitPublisher {
         let channel = self.link.channel()?;
         let mut messages = messages.into_iter().map(|(message, _)| message).peekable();
         while messages.peek().is_some() {
-            let batch: Vec<Outgoing> = messages.by_ref().take(UNCONFIRMED).collect();
+            let batch: Vec<AmqpOutgoing> = messages.by_ref().take(UNCONFIRMED).collect();
             let confirmed = {
                 let _sending = self.sending.lock().await;
                 let confirmed = self.link.confirms.expect(batch.len());
@@ -304,9 +310,8 @@ impl Transport for RabbitQueue {
     async fn depth(&self) -> Result<QueueDepth, QueueError> {
         self.run(|inner| async move {
             let consumer = inner.consumer().await?;
-            let count = |queue: &str| {
-                consumer.link.declare(QueueDeclareArguments::new(queue).passive(true).finish())
-            };
+            let count =
+                |queue: &str| consumer.link.declare(QueueDeclareArguments::new(queue).passive(true).finish());
             let ready = count(&inner.server.queue).await?.map_err(|why| lost(&why))?;
             let mut waiting = 0;
             for wait in WAITS {

@@ -25,14 +25,14 @@ const NOT_OURS: [&str; 5] = ["x-tidegate-", "x-delivery-count", "x-death", "x-fi
 pub(super) const SHORT: usize = 255;
 
 /// What is to be published: where, with what.
-pub(super) struct Outgoing {
+pub(super) struct AmqpOutgoing {
     pub(super) queue: String,
     pub(super) properties: BasicProperties,
     pub(super) body: Vec<u8>,
 }
 
 /// What was found in a message that came.
-pub(super) struct Incoming {
+pub(super) struct AmqpIncoming {
     pub(super) message: Message,
     pub(super) deliveries: u32,
     pub(super) published: Option<i64>,
@@ -56,7 +56,7 @@ pub(super) fn outgoing(
     message: &Message,
     earlier: u32,
     published: Option<i64>,
-) -> Result<Outgoing, QueueError> {
+) -> Result<AmqpOutgoing, QueueError> {
     let mut table = FieldTable::new();
     for (name, value) in &message.headers {
         if !NOT_OURS.iter().any(|prefix| name.starts_with(prefix)) {
@@ -85,7 +85,7 @@ pub(super) fn outgoing(
     if message.key.len() <= SHORT {
         properties.with_message_id(&message.key);
     }
-    Ok(Outgoing { queue, properties, body: message.body.clone() })
+    Ok(AmqpOutgoing { queue, properties, body: message.body.clone() })
 }
 
 fn number(value: &FieldValue) -> Option<i64> {
@@ -102,7 +102,7 @@ fn number(value: &FieldValue) -> Option<i64> {
 }
 
 /// Reads a message, also one of another program that knows nothing of these headers.
-pub(super) fn incoming(properties: &BasicProperties, body: Vec<u8>) -> Incoming {
+pub(super) fn incoming(properties: &BasicProperties, body: Vec<u8>) -> AmqpIncoming {
     let mut message = Message { body, ..Message::default() };
     message.key = properties.message_id().cloned().unwrap_or_default();
     let (mut earlier, mut counted, mut published) = (0_i64, 0_i64, None);
@@ -129,7 +129,7 @@ pub(super) fn incoming(properties: &BasicProperties, body: Vec<u8>) -> Incoming 
     }
     message.headers = headers;
     let deliveries = earlier.saturating_add(counted).saturating_add(1).clamp(1, i64::from(u32::MAX));
-    Incoming { message, deliveries: u32::try_from(deliveries).unwrap_or(1), published }
+    AmqpIncoming { message, deliveries: u32::try_from(deliveries).unwrap_or(1), published }
 }
 
 #[cfg(test)]

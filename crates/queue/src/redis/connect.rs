@@ -19,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// One connection, which is made when it is needed.
-pub(super) struct Link {
+pub(super) struct RedisLink {
     client: Client,
     config: AsyncConnectionConfig,
     connection: Mutex<Option<MultiplexedConnection>>,
@@ -60,13 +60,13 @@ pub(super) fn client(url: &Url) -> Result<Client, QueueError> {
     }
 }
 
-impl Link {
+impl RedisLink {
     /// A connection whose answers may take `wait` longer than usual.
-    pub(super) fn new(client: Client, wait: Duration) -> Link {
+    pub(super) fn new(client: Client, wait: Duration) -> RedisLink {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(ANSWER + wait));
-        Link { client, config, connection: Mutex::new(None) }
+        RedisLink { client, config, connection: Mutex::new(None) }
     }
 
     async fn connection(&self) -> Result<MultiplexedConnection, QueueError> {

@@ -32,7 +32,7 @@ pub(super) fn fields(message: &Message, now: i64) -> Vec<Vec<u8>> {
 }
 
 /// A message from the server, with what only this transport knows about it.
-pub(super) struct Entry {
+pub(super) struct StreamEntry {
     pub(super) id: String,
     pub(super) message: Message,
     pub(super) published: Option<i64>,
@@ -40,12 +40,12 @@ pub(super) struct Entry {
     before: u32,
 }
 
-impl Entry {
+impl StreamEntry {
     /// Reads `{id, fields}`. Anything unexpected becomes an empty field, so that a foreign entry
     /// becomes a dead letter and not an endless redelivery.
-    pub(super) fn read(id: &Value, fields: Value) -> Option<Entry> {
+    pub(super) fn read(id: &Value, fields: Value) -> Option<StreamEntry> {
         let id = text(id)?;
-        let mut entry = Entry {
+        let mut entry = StreamEntry {
             message: Message::default(),
             published: id.split('-').next().and_then(|ms| ms.parse().ok()),
             before: 0,
@@ -59,7 +59,7 @@ impl Entry {
                 Some("key") => message.key = text(&value).unwrap_or_default(),
                 Some("body") => message.body = bytes(value),
                 Some("headers") => {
-                    message.headers = serde_json::from_slice(&bytes(value)).unwrap_or_default()
+                    message.headers = serde_json::from_slice(&bytes(value)).unwrap_or_default();
                 }
                 Some("not_before") => message.not_before = number(&value),
                 Some("priority") => message.priority = number(&value).unwrap_or_default(),
@@ -86,7 +86,7 @@ pub(super) fn taken(answer: Value) -> (Vec<Delivery>, Option<u64>) {
     let Value::Array(entries) = entries else { return (Vec::new(), None) };
     let read = |entry| {
         let [id, count, fields] = items(entry)?;
-        Some(Entry::read(&id, fields)?.delivery(number(&count)?))
+        Some(StreamEntry::read(&id, fields)?.delivery(number(&count)?))
     };
     (entries.into_iter().filter_map(read).collect(), number(&next))
 }
@@ -102,11 +102,11 @@ pub(super) fn read(answer: Value) -> Vec<Delivery> {
 }
 
 /// A list of `{id, fields}`.
-pub(super) fn entries(list: Value) -> impl Iterator<Item = Entry> {
+pub(super) fn entries(list: Value) -> impl Iterator<Item = StreamEntry> {
     let list = if let Value::Array(list) = list { list } else { Vec::new() };
     list.into_iter().filter_map(|entry| {
         let [id, fields] = items(entry)?;
-        Entry::read(&id, fields)
+        StreamEntry::read(&id, fields)
     })
 }
 
@@ -162,7 +162,7 @@ mod tests {
         };
         let values = fields(&message, 1_700_000_000_000).into_iter().map(Value::BulkString).collect();
         let entry =
-            Entry::read(&Value::BulkString(b"1700000000600-0".to_vec()), Value::Array(values)).unwrap();
+            StreamEntry::read(&Value::BulkString(b"1700000000600-0".to_vec()), Value::Array(values)).unwrap();
         assert_eq!(entry.message, message);
         let delivery = entry.delivery(2);
         assert_eq!((delivery.deliveries, delivery.published), (2, Some(1_700_000_000_000)));
@@ -173,7 +173,7 @@ mod tests {
     fn foreign_answers_and_receipts_are_not_believed() {
         let id = Value::BulkString(b"5-1".to_vec());
         let odd = Value::Array(vec![Value::Int(1), Value::Nil, Value::SimpleString("body".into())]);
-        let delivery = Entry::read(&id, odd).unwrap().delivery(1);
+        let delivery = StreamEntry::read(&id, odd).unwrap().delivery(1);
         assert_eq!((delivery.message, delivery.published), (Message::default(), Some(5)));
         assert_eq!(taken(Value::Nil), (Vec::new(), None));
         assert_eq!(read(Value::Array(vec![Value::Nil])), Vec::new());

@@ -24,7 +24,7 @@ use redis::{Script, ScriptInvocation, Value};
 use tokio::sync::Mutex;
 use url::Url;
 
-use self::connect::{Link, is_group_missing};
+use self::connect::{RedisLink, is_group_missing};
 use crate::address::QueueOptions;
 use crate::error::QueueError;
 use crate::message::{Delivery, Message, Receipt, now_ms};
@@ -44,9 +44,9 @@ const CONSUMER_IDLE: Duration = Duration::from_secs(600);
 
 /// A queue in Redis.
 pub(crate) struct RedisQueue {
-    link: Link,
+    link: RedisLink,
     /// For reads that wait: they hold up everything else on their connection.
-    reader: Mutex<Link>,
+    reader: Mutex<RedisLink>,
     scripts: Scripts,
     stream: String,
     waiting: String,
@@ -71,8 +71,8 @@ impl RedisQueue {
         let stream = queue_name(url)?;
         let client = connect::client(url)?;
         let queue = RedisQueue {
-            link: Link::new(client.clone(), Duration::ZERO),
-            reader: Mutex::new(Link::new(client, SLICE)),
+            link: RedisLink::new(client.clone(), Duration::ZERO),
+            reader: Mutex::new(RedisLink::new(client, SLICE)),
             scripts: Scripts {
                 publish: Script::new(include_str!("publish.lua")),
                 take: Script::new(include_str!("take.lua")),

@@ -39,6 +39,7 @@ local function give_back(id, deliveries, key)
   end
 end
 
+local ids, names, is_done = {}, {}, {}
 for at = 5, #ARGV, 3 do
   local id, deliveries, key = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local lease = redis.call('XPENDING', stream, group, id, id, 1)[1]
@@ -46,14 +47,26 @@ for at = 5, #ARGV, 3 do
   held[#held + 1] = ours and 1 or 0
   if ours and operation == 'extend' then
     redis.call('XCLAIM', stream, group, worker, 0, id, 'JUSTID')
-  elseif ours then
+  elseif ours and not is_done[id] then
+    is_done[id] = true
+    ids[#ids + 1] = id
+    names[#names + 1] = key
     if operation == 'requeue' then
       give_back(id, deliveries, key)
-    elseif key ~= '' and redis.call('HGET', keys, key) == id then
-      redis.call('HDEL', keys, key)
     end
-    redis.call('XACK', stream, group, id)
-    redis.call('XDEL', stream, id)
+  end
+end
+if #ids > 0 then
+  redis.call('XACK', stream, group, unpack(ids))
+  redis.call('XDEL', stream, unpack(ids))
+  local free = {}
+  for i, id in ipairs(redis.call('HMGET', keys, unpack(names))) do
+    if id == ids[i] then
+      free[#free + 1] = names[i]
+    end
+  end
+  if #free > 0 then
+    redis.call('HDEL', keys, unpack(free))
   end
 end
 return held

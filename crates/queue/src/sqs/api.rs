@@ -84,11 +84,21 @@ struct AttributesAnswer {
     attributes: BTreeMap<String, String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct UrlAnswer {
+    queue_url: String,
+}
+
 /// What an error of SQS means. It throttles with 400, and names the error in `__type`.
 pub(super) fn error(_: u16, body: &[u8]) -> (Option<Finding>, String) {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
-    let kind = json.get("__type").and_then(Value::as_str).unwrap_or_default();
-    let word = cloud::word(kind.rsplit('#').next().unwrap_or_default());
+    let kind = json.get("__type").and_then(Value::as_str).and_then(|kind| kind.rsplit('#').next());
+    // What checks signatures may answer in XML.
+    let in_xml = || {
+        std::str::from_utf8(body).ok()?.split_once("<Code>")?.1.split_once("</Code>").map(|(code, _)| code)
+    };
+    let word = cloud::word(kind.or_else(in_xml).unwrap_or_default());
     let finding = match word.as_str() {
         "RequestThrottled"
         | "ThrottlingException"
@@ -229,6 +239,12 @@ impl SqsApi {
         )))
     }
 
+    /// The URL of a queue as the server knows it.
+    pub(super) async fn url_of(&self, name: &str, account: &str) -> Result<String, QueueError> {
+        let body = json!({ "QueueName": name, "QueueOwnerAWSAccountId": account });
+        Ok(self.call::<UrlAnswer>("GetQueueUrl", &body, None).await?.queue_url)
+    }
+
     /// The attributes of the queue.
     pub(super) async fn attributes(&self) -> Result<BTreeMap<String, String>, QueueError> {
         let body = json!({ "QueueUrl": self.queue_url, "AttributeNames": ["All"] });
@@ -256,6 +272,9 @@ mod tests {
         assert_eq!((finding.map(|f| f.means), word.as_str()), (Some(Means::Throttled), "RequestThrottled"));
         let (finding, word) = error(400, br#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}"#);
         assert_eq!((finding, word.as_str()), (None, "QueueDoesNotExist"));
+        let (finding, word) =
+            error(403, b"<Error><Code>InvalidClientTokenId</Code><Message>x</Message></Error>");
+        assert_eq!((finding, word.as_str()), (None, "InvalidClientTokenId"));
         for body in [&b""[..], b"<html>", br#"{"__type":"a b <secret>"}"#, br#"{"__type":7}"#] {
             assert_eq!(error(500, body), (None, String::new()));
         }

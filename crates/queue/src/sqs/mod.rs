@@ -87,11 +87,15 @@ impl SqsQueue {
             .map_err(|e| refused(e.to_string()))?;
         let queue_url = format!("{scheme}://{host}{port}/{account}/{name}");
         let lease = u64::try_from(seconds_up(options.lease.as_millis().try_into().unwrap_or(i64::MAX)));
-        let queue = SqsQueue {
+        let mut queue = SqsQueue {
             api: SqsApi { service, queue_url },
             fifo: name.ends_with(".fifo"),
             lease: lease.unwrap_or(1).clamp(1, 12 * 3600),
         };
+        // An emulator names its queues as it likes.
+        if scheme == "http" {
+            queue.api.queue_url = queue.api.url_of(name, account).await?;
+        }
         queue.api.attributes().await?;
         Ok(queue)
     }

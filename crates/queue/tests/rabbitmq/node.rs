@@ -89,6 +89,22 @@ impl Node {
         }
     }
 
+    /// Waits until the server has written down that a quorum queue exists. It does so seconds after
+    /// it has confirmed it; a queue that is lost in between has no leader for ever.
+    pub(crate) async fn has_registered(&self, queue: &str) {
+        let node = format!("tidegate-{}@localhost", self.ports[0]);
+        let names = self.directory.path().join(format!("data/{node}/quorum/{node}/names.dets"));
+        let end = Instant::now() + Duration::from_secs(120);
+        let is_there = || {
+            fs::read(&names)
+                .is_ok_and(|found| found.windows(queue.len()).any(|part| part == queue.as_bytes()))
+        };
+        while !is_there() {
+            assert!(Instant::now() < end, "the queue is not in {}", names.display());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// Kills the server and what it started.
     pub(crate) fn kill(&self) {
         if let Some(mut server) = self.server.lock().unwrap().take() {

@@ -89,3 +89,55 @@ impl AccountKey {
         Some(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::CredentialProvider as _;
+    use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+    use serde_json::Value;
+
+    /// A new key in PEM. No Rust crate of ours makes one for RSA.
+    fn new_key() -> String {
+        let args = ["genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+        let made = std::process::Command::new("openssl").args(args).output();
+        String::from_utf8(made.expect("this test needs the program openssl").stdout).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_account_signs_tokens_for_one_api() {
+        let pem = new_key();
+        let json = serde_json::json!({
+            "type": "service_account", "client_email": "worker@p.iam.test", "private_key": pem, "private_key_id": "k1",
+        });
+        let account = Secret::new(json.to_string());
+        let identity =
+            identity(&account, "file:a", "https://pubsub.googleapis.com/", Clock::system()).unwrap();
+        let token = identity.get_credential().await.unwrap().bearer.clone();
+        let parts: Vec<&str> = token.split('.').collect();
+        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+        let json = |text: &str| serde_json::from_slice::<Value>(&decode(text)).unwrap();
+        let (head, claims) = (json(parts[0]), json(parts[1]));
+        assert_eq!((head["alg"].as_str(), head["kid"].as_str()), (Some("RS256"), Some("k1")));
+        assert_eq!(claims["aud"], "https://pubsub.googleapis.com/");
+        assert_eq!(
+            (&claims["iss"], &claims["sub"]),
+            (&"worker@p.iam.test".into(), &"worker@p.iam.test".into())
+        );
+        assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), VALID_SECONDS);
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let pair = RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).unwrap();
+        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref());
+        let signed = format!("{}.{}", parts[0], parts[1]);
+        assert!(public.verify(signed.as_bytes(), &decode(parts[2])).is_ok());
+        // The same token until it is due.
+        assert_eq!(identity.get_credential().await.unwrap().bearer, token);
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_used_is_not_quoted() {
+        let account = r#"{"type":"service_account","client_email":"a","private_key":"SECRET"}"#;
+        let found = identity(&Secret::new(account.into()), "file:a", "x", Clock::system()).err().unwrap();
+        assert_eq!(found.to_string(), "the private key of the service account in file:a cannot be used");
+    }
+}

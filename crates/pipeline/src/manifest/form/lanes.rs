@@ -18,7 +18,7 @@ pub struct LanesSpec {
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum LanesKey {
-    Url(String),
+    Url(#[schemars(length(min = 1, max = 4096))] String),
     Settings(LanesSettings),
 }
 

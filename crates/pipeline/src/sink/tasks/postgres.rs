@@ -3,6 +3,10 @@
 //! Workers that claim the same tasks at once wait for each other at the rows. Every statement locks
 //! its rows in the order of the keys, so that two of them never wait for each other in a circle. Times
 //! are those of the server, one clock for all workers.
+//!
+//! Rows are found by a lateral subquery for each key, and changed by their place (`ctid`) once they are
+//! locked. A plain join on the key would be a scan of the whole table as long as the table has no
+//! statistics, which is when a million tasks are submitted.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,8 +94,9 @@ pub(crate) fn finish(
         let sql = format!(
             "UPDATE {table} AS t SET state = e.state, reason = e.reason, changed_ms = {NOW}
              FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[]) AS e (key, token, state, reason)
-             WHERE t.pipeline = $1 AND t.key = e.key AND t.token = e.token AND t.state = 'running'
-             RETURNING t.key, t.token"
+             CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = e.key
+               AND token = e.token AND state = 'running' OFFSET 0) AS found
+             WHERE t.ctid = found.place RETURNING t.key, t.token"
         );
         let rows = client.query(&sql, &[&pipeline, &keys, &tokens, &states, &reasons])?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
@@ -103,8 +108,30 @@ pub(crate) fn finish(
 
 /// Locks rows in the order of their keys until the transaction ends.
 fn lock(client: &mut BoundedClient, table: &str, pipeline: &str, keys: &[&str]) -> Result<(), Error> {
-    let sql = format!("SELECT FROM {table} WHERE pipeline = $1 AND key = ANY($2) ORDER BY key FOR UPDATE");
+    let keys: BTreeSet<&str> = keys.iter().copied().collect();
+    let keys: Vec<&str> = keys.into_iter().collect();
+    let sql = format!(
+        "SELECT FROM unnest($2::text[]) AS k CROSS JOIN LATERAL
+           (SELECT FROM {table} WHERE pipeline = $1 AND key = k FOR UPDATE) AS found"
+    );
     client.query(&sql, &[&pipeline, &keys]).map(drop)
+}
+
+/// Changes rows that are locked and in one of these states; returns how many.
+fn change_rows(
+    client: &mut BoundedClient,
+    (table, pipeline): (&str, &str),
+    change: &str,
+    states: &str,
+    keys: &[&str],
+) -> Result<u64, Error> {
+    let sql = format!(
+        "UPDATE {table} AS t SET {change}, changed_ms = {NOW} FROM unnest($2::text[]) AS k
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = k
+           AND state IN ({states}) OFFSET 0) AS found
+         WHERE t.ctid = found.place"
+    );
+    client.execute(&sql, &[&pipeline, &keys])
 }
 
 /// The states of these keys.
@@ -117,7 +144,10 @@ fn states(
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = format!("SELECT key, state FROM {table} WHERE pipeline = $1 AND key = ANY($2)");
+    let sql = format!(
+        "SELECT k, state FROM unnest($2::text[]) AS k CROSS JOIN LATERAL
+           (SELECT state FROM {table} WHERE pipeline = $1 AND key = k OFFSET 0) AS found"
+    );
     let rows = client.query(&sql, &[&pipeline, &keys])?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
@@ -196,11 +226,7 @@ impl PostgresTasks {
             let others: Vec<&str> = unique.into_iter().filter(|key| !added.contains(*key)).collect();
             let before = states(client, table, pipeline, &others)?;
             if let Some(change) = change.filter(|_| !others.is_empty()) {
-                let sql = format!(
-                    "UPDATE {table} SET {change}, changed_ms = {NOW}
-                     WHERE pipeline = $1 AND key = ANY($2) AND state IN ('queued', 'running')"
-                );
-                client.execute(&sql, &[&pipeline, &others])?;
+                change_rows(client, (table, pipeline), change, "'queued', 'running'", &others)?;
             }
             Ok(before)
         })?;
@@ -257,7 +283,9 @@ impl TaskTable for PostgresTasks {
             let sql = format!(
                 "UPDATE {table} AS t SET state = 'queued', attempts = greatest(attempts - 1, 0), changed_ms = {NOW}
                  FROM unnest($2::text[], $3::bigint[]) AS c (key, token)
-                 WHERE t.pipeline = $1 AND t.key = c.key AND t.token = c.token AND t.state = 'running'"
+                 CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = c.key
+                   AND token = c.token AND state = 'running' OFFSET 0) AS found
+                 WHERE t.ctid = found.place"
             );
             client.execute(&sql, &[&pipeline, &keys, &tokens]).map(drop)
         })
@@ -276,16 +304,17 @@ impl TaskTable for PostgresTasks {
         let unique = distinct(keys);
         self.transact(|client, pipeline, table| -> Result<_, Error> {
             lock(client, table, pipeline, &unique)?;
-            let sql = format!(
-                "UPDATE {table} SET state = 'queued', attempts = 0, reason = NULL, changed_ms = {NOW}
-                 WHERE pipeline = $1 AND key = ANY($2) AND state IN ('done', 'dead', 'cancelled')"
-            );
-            client.execute(&sql, &[&pipeline, &unique])
+            let change = "state = 'queued', attempts = 0, reason = NULL";
+            change_rows(client, (table, pipeline), change, "'done', 'dead', 'cancelled'", &unique)
         })
     }
 
     fn rows(&mut self, keys: &[String]) -> Result<Vec<Option<TaskRow>>, SinkError> {
-        let sql = format!("SELECT {COLUMNS} FROM {} WHERE pipeline = $1 AND key = ANY($2)", self.table);
+        let sql = format!(
+            "SELECT found.* FROM unnest($2::text[]) AS k CROSS JOIN LATERAL
+               (SELECT {COLUMNS} FROM {} WHERE pipeline = $1 AND key = k OFFSET 0) AS found",
+            self.table
+        );
         let pipeline = self.pipeline.clone();
         let rows = self.query(&sql, &[&pipeline, &distinct(&stored(keys))])?;
         let rows: Vec<TaskRow> = rows.iter().map(read).collect::<Result<_, _>>()?;

@@ -39,7 +39,7 @@ impl Link {
         let end = STATEMENT.min(config.reply_timeout).as_millis();
         // The statements are made for the indexes; a table without statistics leads the planner astray.
         let options = format!(
-            "-c client_min_messages=warning -c statement_timeout={end} -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_custom_plan -c idle_in_transaction_session_timeout=60000 {settings} {}",
+            "-c client_min_messages=warning -c statement_timeout={end} -c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off -c plan_cache_mode=force_custom_plan -c idle_in_transaction_session_timeout=60000 {settings} {}",
             config.config.get_options().unwrap_or_default()
         );
         config.config.options(options.trim_end());
