@@ -35,7 +35,7 @@ fn wrong(message: impl Into<String>) -> NotATask {
 pub(crate) fn from_envelope(body: &[u8]) -> Option<Result<Geotask, NotATask>> {
     let attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
     attributes.contains_key("specversion").then(|| {
-        let mut event = Event::default();
+        let mut event = CloudEvent::default();
         for (name, value) in &attributes {
             match name.as_str() {
                 "data" => event.data = (value.get() != "null").then(|| value.clone()),
@@ -68,7 +68,7 @@ pub(crate) fn from_headers(
         .filter_map(|(header, value)| attribute(header).map(|name| (name, value.as_str())))
         .collect();
     attributes.contains_key("specversion").then(|| {
-        let mut event = Event::default();
+        let mut event = CloudEvent::default();
         for (name, value) in &attributes {
             event.set(name, value)?;
         }
@@ -92,13 +92,13 @@ fn scalar(name: &str, json: &str) -> Result<Option<String>, NotATask> {
 }
 
 #[derive(Default)]
-struct Event {
+struct CloudEvent {
     version: String,
     data: Option<Box<RawValue>>,
     task: Geotask,
 }
 
-impl Event {
+impl CloudEvent {
     fn set(&mut self, name: &str, text: &str) -> Result<(), NotATask> {
         let owned = || Some(text.to_owned());
         let task = &mut self.task;
@@ -131,7 +131,7 @@ impl Event {
     }
 
     fn task(self) -> Result<Geotask, NotATask> {
-        let Event { version, data, mut task } = self;
+        let CloudEvent { version, data, mut task } = self;
         if version != "1.0" {
             let shown: String = version.chars().take(20).collect();
             return Err(wrong(format!("`specversion` is {shown:?}; expected 1.0")));

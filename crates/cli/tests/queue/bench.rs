@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::running::Ran;
+use crate::running::{Ran, Running};
 use crate::workdir::Workdir;
 
 pub(crate) struct Bench(pub(crate) Workdir);
@@ -28,7 +28,7 @@ pub(crate) fn feature(id: u64, name: &str) -> Value {
     let x = 16.0 + id as f64 / 1000.0;
     json!({
         "type": "Feature", "properties": { "id": id, "name": name },
-        "geometry": { "type": "Point", "coordinates": [x, 48.0] },
+        "geometry": { "type": "Point", "coordinates": [x, 48.5] },
     })
 }
 
@@ -99,6 +99,12 @@ impl Bench {
     pub(crate) fn tasks(&self) -> Vec<Value> {
         let messages = self.queue("peek", &["-n", "1000"]);
         messages.as_array().unwrap().iter().map(|message| message["task"].clone()).collect()
+    }
+
+    /// A worker that runs until it is dropped.
+    pub(crate) fn worker(&self) -> Running {
+        let mut command = self.0.command(&["worker", "parcels.yaml", "--quiet"]);
+        Running::of(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Works on all tasks.

@@ -89,10 +89,9 @@ fn lag_tells_what_waits_and_peek_shows_it() {
 fn drain_ends_when_the_worker_is_done() {
     let bench = Bench::new();
     bench.submitted(&[bench.features(300), "--key", "id"], 0);
-    let mut worker = bench.0.command(&["worker", "parcels.yaml"]).spawn().unwrap();
+    let worker = bench.worker();
     let drained = bench.run(&["queue", "drain", "parcels.yaml", "--timeout", "5m", "--format", "json"]);
-    worker.kill().unwrap();
-    worker.wait().unwrap();
+    drop(worker);
     assert_eq!(
         (drained.code, &drained.json()["tasks_by_state"]["done"]),
         (0, &json!(300)),

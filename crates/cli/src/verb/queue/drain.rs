@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate_queue::QueueDepth;
 
 use super::open::{OpenTaskQueue, QueueAccess, StateCounts, counts_json};
-use super::{Done, TaskFormat, print};
+use super::{QueueDone, TaskFormat, print};
 use crate::exit::Exit;
 use crate::progress::{Ticker, span, thousands};
 use crate::verb::calls::time;
@@ -29,7 +29,7 @@ pub(super) struct Drain {
     timeout: Duration,
 }
 
-pub(super) fn run(args: &Drain, format: TaskFormat) -> Done {
+pub(super) fn run(args: &Drain, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let (began, mut ticker) = (Instant::now(), Ticker::new());
     loop {

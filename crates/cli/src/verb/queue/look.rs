@@ -8,7 +8,7 @@ use tidegate_pipeline::sink::{TaskRow, TaskState};
 use tidegate_queue::{Geotask, Message, now_ms};
 
 use super::open::{OpenTaskQueue, QueueAccess, counts_json};
-use super::{Done, TaskFormat};
+use super::{QueueDone, TaskFormat};
 use crate::exit::{CommandFailure, Exit};
 use crate::out;
 use crate::progress::{span, thousands};
@@ -22,7 +22,7 @@ const PAGE: usize = 1000;
 /// Asks the sink. Tasks that were submitted by another program and that no worker has received yet are
 /// only in the queue; see `queue lag` and `queue peek`.
 #[derive(clap::Args)]
-pub(super) struct Ls {
+pub(super) struct TaskList {
     /// Manifest file
     #[arg(value_name = "MANIFEST")]
     manifest: PathBuf,
@@ -75,7 +75,7 @@ fn row_json(row: &TaskRow) -> Value {
     })
 }
 
-pub(super) fn ls(args: &Ls, format: TaskFormat) -> Done {
+pub(super) fn ls(args: &TaskList, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Look)?;
     let counts = tasks.counts()?;
     let most = if args.limit == 0 { u64::MAX } else { args.limit };
@@ -155,7 +155,7 @@ fn print_cells(cells: &[Vec<String>]) -> Result<(), CommandFailure> {
     Ok(out::data(&table(&head, cells, &[2, 3]))?)
 }
 
-pub(super) fn lag(args: &Lag, format: TaskFormat) -> Done {
+pub(super) fn lag(args: &Lag, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let depth = tasks.depth()?;
     let counts = tasks.counts()?;
@@ -217,7 +217,7 @@ fn message_json(message: &Message) -> Value {
     value
 }
 
-pub(super) fn peek(args: &Peek, format: TaskFormat) -> Done {
+pub(super) fn peek(args: &Peek, format: TaskFormat) -> QueueDone {
     let tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let most = usize::from(args.limit);
     let messages = tasks.ask(async |transport| transport.peek(most).await)?;

@@ -57,12 +57,12 @@ pub(in crate::verb) enum TaskFormat {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Ls(look::Ls),
+    Ls(look::TaskList),
     Lag(look::Lag),
     Peek(look::Peek),
     Drain(drain::Drain),
     Cancel(Cancel),
-    Purge(Purge),
+    Purge(QueuePurge),
 }
 
 /// Cancel tasks that have not ended
@@ -88,7 +88,7 @@ struct Cancel {
 /// The tasks stay queued in the sink. To carry them out after all, submit them with --republish; to
 /// give them up, use `queue cancel --all`.
 #[derive(clap::Args)]
-struct Purge {
+struct QueuePurge {
     /// Manifest file
     #[arg(value_name = "MANIFEST")]
     manifest: PathBuf,
@@ -97,7 +97,7 @@ struct Purge {
     yes: bool,
 }
 
-type Done = Result<Exit, CommandFailure>;
+type QueueDone = Result<Exit, CommandFailure>;
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let done = match &args.what {
@@ -129,7 +129,7 @@ fn print(format: TaskFormat, value: &Value, said: &str) -> Result<(), CommandFai
     Ok(())
 }
 
-fn run_cancel(args: &Cancel, format: TaskFormat) -> Done {
+fn run_cancel(args: &Cancel, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Write)?;
     let mut were = [0; 6];
     let mut cancel = |tasks: &mut OpenTaskQueue, keys: &[String]| -> Result<(), CommandFailure> {
@@ -179,7 +179,7 @@ fn run_cancel(args: &Cancel, format: TaskFormat) -> Done {
     Ok(Exit::Done)
 }
 
-fn run_purge(args: &Purge, format: TaskFormat) -> Done {
+fn run_purge(args: &QueuePurge, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
     let lag = tasks.depth()?.lag();
     let all = counted(lag, "message", "messages");

@@ -19,6 +19,8 @@ use crate::verb::queue::open::OpenTaskQueue;
 const CHUNK: usize = 500;
 /// The time between two questions.
 const POLL: Duration = Duration::from_millis(250);
+/// How long the rest is still asked for when the time is over.
+const LATE_MAX: Duration = Duration::from_secs(5);
 /// The number of reasons that are shown.
 const REASONS_MAX: usize = 10;
 
@@ -49,7 +51,7 @@ impl KeySpool {
 /// How the tasks of a command ended.
 #[derive(Default)]
 pub(super) struct TaskEnds {
-    /// All of them.
+    /// All of them; those that are not in the other counts were not seen to end.
     pub(super) tasks: u64,
     pub(super) done: u64,
     pub(super) dead: u64,
@@ -108,7 +110,7 @@ impl std::fmt::Display for TaskEnds {
             thousands(self.tasks)
         )?;
         if self.is_late {
-            f.write_str("; the time is over, the others are still queued or running")?;
+            f.write_str("; the time is over, the others were not seen to end")?;
         }
         for (key, reason) in &self.reasons {
             write!(f, "\n  {key}: {reason}")?;
@@ -129,7 +131,8 @@ pub(super) fn wait(
     let mut lines = spool.lines()?;
     loop {
         let mut open: Vec<String> = lines.by_ref().take(CHUNK).collect::<io::Result<_>>()?;
-        if open.is_empty() {
+        // What has ended further on in the list counts as well, if it can be asked for in time.
+        if open.is_empty() || (ends.is_late && began.elapsed() >= timeout + LATE_MAX) {
             return Ok(ends);
         }
         loop {
@@ -142,7 +145,6 @@ pub(super) fn wait(
                 break;
             }
             if began.elapsed() >= timeout {
-                // What has ended further on in the list counts as well.
                 ends.is_late = true;
                 break;
             }
