@@ -25,7 +25,7 @@ pub(super) struct Panel {
     help: &'static str,
 }
 
-pub(super) const ON: &str = "{pipeline=~\"$pipeline\"}";
+const ON: &str = "{pipeline=~\"$pipeline\"}";
 
 pub(super) fn rate(metric: &Metric, by: &str) -> String {
     format!("sum by ({by}) (rate({}{ON}[$__rate_interval]))", metric.name)

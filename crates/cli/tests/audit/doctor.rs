@@ -206,7 +206,7 @@ fn a_queue_is_looked_at_and_left_alone() {
     bench.write("tasks.ndjson", "{\"key\":\"a\",\"payload\":{\"id\":1}}\n");
     assert_eq!(bench.tidegate(&["submit", "m.yaml", "--tasks", "tasks.ndjson"]).code, 0);
     let found = findings(&bench, 0, &["m.yaml"]);
-    assert!(health(&found, "queue").1.contains("SQLite promises order by key, priority"), "{found:#?}");
+    assert!(health(&found, "queue").1.contains("SQLite promises: order by key, priority"), "{found:#?}");
     assert!(health(&found, "queue: depth").1.starts_with("1 ready, 0 leased, 0 waiting"), "{found:#?}");
     assert_eq!(health(&found, "queue: settings").0, "ok");
     assert!(health(&found, "dead queue: depth").1.starts_with("0 ready"), "{found:#?}");

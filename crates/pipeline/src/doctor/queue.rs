@@ -129,7 +129,7 @@ fn promised(promises: &Promises) -> String {
         if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
     };
     format!(
-        "{} promises {}; not promised: {}; messages up to {} KiB",
+        "{} promises: {}; not: {}; messages up to {} KiB",
         promises.name,
         words(true),
         words(false),
@@ -168,7 +168,7 @@ mod tests {
         };
         assert_eq!(
             promised(&promises),
-            "Redis Streams promises a key is queued once, deliveries are counted; not promised: order by key, priority, several groups; messages up to 16384 KiB"
+            "Redis Streams promises: a key is queued once, deliveries are counted; not: order by key, priority, several groups; messages up to 16384 KiB"
         );
         let depth = QueueDepth { ready: 3, leased: Some(1), waiting: None, oldest_ms: Some(61_500) };
         assert_eq!(counted(&depth), "3 ready, 1 leased, unknown waiting, the oldest 61 s old");
