@@ -74,10 +74,9 @@ impl FleetCounts {
         self.members[member as usize].is_excused = true;
     }
 
-    pub(super) fn owner_changes(&mut self, now: u64) {
+    pub(super) fn owner_changes(&mut self) {
         self.last_after.clear();
         self.peak_after = self.peak_after.or(Some(0));
-        let _ = now;
     }
 
     pub(super) fn arrival(&mut self, member: u32, accepted: bool, now: u64) {

@@ -38,7 +38,7 @@ impl FleetState<'_> {
                 let process = owner.process;
                 self.members[process as usize].is_dead = true;
                 self.counts.excuse(process);
-                self.counts.owner_changes(self.now);
+                self.counts.owner_changes();
                 for member in 0..self.members.len() as u32 {
                     // The connection ends, and everybody sees it.
                     self.ask(member, AskedOwner::Nobody);
@@ -59,7 +59,7 @@ impl FleetState<'_> {
             FleetFault::TwoOwners { members, .. } => {
                 let range = self.last(members);
                 let first = range.start;
-                self.counts.owner_changes(self.now);
+                self.counts.owner_changes();
                 let owner = self.succeed(first);
                 range.for_each(|member| self.ask(member, AskedOwner::Owner(owner)));
             }
