@@ -140,7 +140,6 @@ async fn an_owner_whose_lane_was_taken_is_fenced_and_becomes_a_member(meeting: M
     assert!(taken.epoch > taken.epoch_before, "{taken:?}");
     assert!(!taken.renewed_before, "the old epoch is refused");
     assert!(taken.renewed, "the new one is not");
-    drop(taken);
     // The first owner finds out, and the lane is free again when its new owner does not renew.
     let changed = async {
         while first.snapshot().counts.owner_changes == 0 {
