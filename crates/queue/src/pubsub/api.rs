@@ -71,6 +71,36 @@ pub(super) struct ExpirationPolicy {
     pub(super) ttl: Option<String>,
 }
 
+impl Subscription {
+    /// The settings that lose messages.
+    pub(super) fn warnings(self, name: &str) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.expiration_policy.is_none_or(|policy| policy.ttl.is_some()) {
+            warnings.push(format!(
+                "{name} is deleted with its messages when it is not used for some time; let it never expire \
+                 (gcloud pubsub subscriptions update --expiration-period=never)"
+            ));
+        }
+        let kept = self
+            .message_retention_duration
+            .as_deref()
+            .and_then(|text| text.trim_end_matches('s').parse().ok());
+        if let Some(days) = kept.map(|seconds: f64| seconds / 86_400.0).filter(|days| *days < 7.0) {
+            warnings.push(format!(
+                "{name} deletes messages after {days:.1} days, whether they were worked on or not; set \
+                 --message-retention-duration=7d"
+            ));
+        }
+        if self.dead_letter_policy.is_some() {
+            warnings.push(format!(
+                "{name} has a dead-letter policy, which moves messages without a reason and can stall ordering \
+                 keys; remove it, Tidegate has its own dead letters"
+            ));
+        }
+        warnings
+    }
+}
+
 /// What an error of Google's APIs means: its status has a name.
 pub(super) fn error(status: u16, body: &[u8]) -> (Option<Finding>, String) {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -204,6 +234,35 @@ impl PubsubApi {
             Ok(_) => Ok(true),
             Err(fault) if fault.word == "UNIMPLEMENTED" => Ok(false),
             Err(fault) => Err(self.failed(&fault)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_lose_messages_are_told() {
+        let warnings = |json: Value| serde_json::from_value::<Subscription>(json).unwrap().warnings("s");
+        assert_eq!(
+            warnings(json!({ "expirationPolicy": {}, "messageRetentionDuration": "604800s" })),
+            [""; 0]
+        );
+        let found = warnings(json!({
+            "expirationPolicy": { "ttl": "2678400s" }, "messageRetentionDuration": "600s",
+            "deadLetterPolicy": { "maxDeliveryAttempts": 5 },
+        }));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(warnings(json!({})).len(), 1, "a subscription expires by default");
+    }
+
+    #[test]
+    fn errors_are_read_by_their_status() {
+        let (finding, word) = error(409, br#"{"error":{"code":409,"message":"x","status":"ABORTED"}}"#);
+        assert_eq!((finding.map(|f| f.means), word.as_str()), (Some(Means::Transient), "ABORTED"));
+        for body in [&b""[..], b"<html>", br#"{"error":{"status":"a b"}}"#] {
+            assert_eq!(error(500, body), (None, String::new()));
         }
     }
 }

@@ -22,6 +22,7 @@ mod envelope;
 mod order;
 mod pull;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,9 @@ const PEEK_MAX: usize = 100;
 /// asked this often, with pauses, before that is believed.
 const EMPTY_TRIES: u32 = 4;
 const EMPTY_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long a queue is purged by receiving, while others publish.
+const PURGE_MAX: Duration = Duration::from_secs(60);
 
 /// A subscription of a topic.
 pub(crate) struct PubsubQueue {
@@ -195,8 +199,12 @@ impl PubsubQueue {
                 delivery.message.not_before.map_or(0, |at| at.saturating_sub(now)).max(behind.unwrap_or(0));
             if wait > 0 { parked.push((delivery, wait)) } else { due.push((delivery, came)) }
         }
-        for (delivery, wait) in &parked {
-            self.api.set_deadline(std::slice::from_ref(&delivery.receipt.0), deadline(*wait)).await?;
+        let mut by_deadline: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        for (delivery, wait) in parked {
+            by_deadline.entry(deadline(wait)).or_default().push(delivery.receipt.0);
+        }
+        for (seconds, receipts) in by_deadline {
+            self.api.set_deadline(&receipts, seconds).await?;
         }
         let receipts: Vec<String> = due.iter().map(|(delivery, _)| delivery.receipt.0.clone()).collect();
         if self.lease != own && !receipts.is_empty() {
@@ -351,8 +359,8 @@ impl Transport for PubsubQueue {
             return Ok(None);
         }
         // The emulator cannot with ordering: everything that can be delivered is acknowledged.
-        let mut tries = EMPTY_TRIES;
-        while tries > 0 {
+        let (mut tries, began) = (EMPTY_TRIES, Instant::now());
+        while tries > 0 && began.elapsed() < PURGE_MAX {
             self.api.acknowledge(&held).await?;
             let pulled = self.api.pull(MESSAGES_MAX, false).await?;
             if pulled.is_empty() {
@@ -365,31 +373,6 @@ impl Transport for PubsubQueue {
     }
 
     async fn warnings(&self) -> Result<Vec<String>, QueueError> {
-        let name = &self.api.subscription;
-        let found = self.api.subscription().await?.unwrap_or_default();
-        let mut warnings = Vec::new();
-        if found.expiration_policy.is_none_or(|policy| policy.ttl.is_some()) {
-            warnings.push(format!(
-                "{name} is deleted with its messages when it is not used for some time; let it never expire \
-                 (gcloud pubsub subscriptions update --expiration-period=never)"
-            ));
-        }
-        let kept = found
-            .message_retention_duration
-            .as_deref()
-            .and_then(|text| text.trim_end_matches('s').parse().ok());
-        if let Some(days) = kept.map(|seconds: f64| seconds / 86_400.0).filter(|days| *days < 7.0) {
-            warnings.push(format!(
-                "{name} deletes messages after {days:.1} days, whether they were worked on or not; set \
-                 --message-retention-duration=7d"
-            ));
-        }
-        if found.dead_letter_policy.is_some() {
-            warnings.push(format!(
-                "{name} has a dead-letter policy, which moves messages without a reason and can stall ordering \
-                 keys; remove it, Tidegate has its own dead letters"
-            ));
-        }
-        Ok(warnings)
+        Ok(self.api.subscription().await?.unwrap_or_default().warnings(&self.api.subscription))
     }
 }

@@ -112,6 +112,32 @@ pub(super) fn error(_: u16, body: &[u8]) -> (Option<Finding>, String) {
     (finding, word)
 }
 
+/// The settings of a queue that lose messages.
+pub(super) fn warnings(attributes: &BTreeMap<String, String>) -> Vec<String> {
+    let mut found = Vec::new();
+    let kept = attributes.get("MessageRetentionPeriod").and_then(|value| value.parse::<u64>().ok());
+    if let Some(days) = kept.map(|seconds| seconds / 86_400).filter(|days| *days < 7) {
+        found.push(format!(
+            "SQS deletes messages after {days} days, whether they were worked on or not; set \
+             MessageRetentionPeriod to 1209600 (14 days)"
+        ));
+    }
+    let redrive: Option<Value> =
+        attributes.get("RedrivePolicy").and_then(|text| serde_json::from_str(text).ok());
+    // The number is a text in the policies that some tools write.
+    let most = redrive
+        .as_ref()
+        .and_then(|policy| policy.get("maxReceiveCount"))
+        .and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
+    if let Some(most) = most.filter(|most| *most < 20) {
+        found.push(format!(
+            "SQS moves a message to its own dead-letter queue after {most} deliveries, without a reason; set \
+             maxReceiveCount to 100, so that Tidegate's own limit comes first"
+        ));
+    }
+    found
+}
+
 impl SqsApi {
     /// Sends one request.
     async fn call<T: DeserializeOwned>(
@@ -265,6 +291,17 @@ impl SqsApi {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_lose_messages_are_told() {
+        let found = |retention: &str, redrive: &str| {
+            let pairs = [("MessageRetentionPeriod", retention), ("RedrivePolicy", redrive)];
+            warnings(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()).len()
+        };
+        assert_eq!((found("1209600", ""), found("345600", "")), (0, 1));
+        assert_eq!(found("345600", r#"{"maxReceiveCount":"3"}"#), 2);
+        assert_eq!((found("x", r#"{"maxReceiveCount":100}"#), found("", r#"{"maxReceiveCount":5}"#)), (0, 1));
+    }
 
     #[test]
     fn errors_are_read_by_their_type_and_nothing_else_is_quoted() {

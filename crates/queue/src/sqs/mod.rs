@@ -44,6 +44,10 @@ const DELAY_MAX: i64 = 900;
 const HIDDEN_MAX: i64 = 12 * 3600 - 60;
 /// The longest poll, in seconds.
 const WAIT_MAX: u64 = 20;
+/// How long messages that are not due are parked beyond the wait of a caller.
+const PARKING_MAX: Duration = Duration::from_secs(2);
+/// How often SQS purges a queue.
+const PURGE_EVERY: Duration = Duration::from_secs(61);
 /// The most requests at once.
 const AT_ONCE: usize = 8;
 /// The most messages that are shown.
@@ -264,7 +268,9 @@ impl Transport for SqsQueue {
             let wait = left.as_secs() + u64::from(left.subsec_nanos() > 0);
             let (some, none) = self.poll(most, wait.min(WAIT_MAX)).await?;
             due.extend(some.into_iter().map(|one| one.delivery));
-            if !due.is_empty() || (none && Instant::now() >= end) {
+            // Behind messages that are not due there may be others, but the wait has an end.
+            let over = if none { end } else { end + PARKING_MAX };
+            if !due.is_empty() || Instant::now() >= over {
                 break;
             }
         }
@@ -342,7 +348,8 @@ impl Transport for SqsQueue {
         if self.api.purge().await? {
             return Ok(None);
         }
-        loop {
+        let began = Instant::now();
+        while began.elapsed() < PURGE_EVERY {
             let received = self.api.receive((BATCH_MAX, self.lease), 1, None).await?;
             if received.is_empty() {
                 return Ok(None);
@@ -351,34 +358,11 @@ impl Transport for SqsQueue {
                 received.into_iter().map(|message| json!({ "ReceiptHandle": message.receipt_handle }));
             self.each("DeleteMessageBatch", handles.map(Some).collect()).await?;
         }
+        // Now it does it again.
+        self.api.purge().await.map(|_| None)
     }
 
     async fn warnings(&self) -> Result<Vec<String>, QueueError> {
-        Ok(warnings(&self.api.attributes().await?))
+        Ok(api::warnings(&self.api.attributes().await?))
     }
-}
-
-fn warnings(attributes: &std::collections::BTreeMap<String, String>) -> Vec<String> {
-    let mut found = Vec::new();
-    let kept = attributes.get("MessageRetentionPeriod").and_then(|value| value.parse::<u64>().ok());
-    if let Some(days) = kept.map(|seconds| seconds / 86_400).filter(|days| *days < 7) {
-        found.push(format!(
-            "SQS deletes messages after {days} days, whether they were worked on or not; set \
-             MessageRetentionPeriod to 1209600 (14 days)"
-        ));
-    }
-    let redrive: Option<Value> =
-        attributes.get("RedrivePolicy").and_then(|text| serde_json::from_str(text).ok());
-    // The number is a text in the policies that some tools write.
-    let most = redrive
-        .as_ref()
-        .and_then(|policy| policy.get("maxReceiveCount"))
-        .and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
-    if let Some(most) = most.filter(|most| *most < 20) {
-        found.push(format!(
-            "SQS moves a message to its own dead-letter queue after {most} deliveries, without a reason; set \
-             maxReceiveCount to 100, so that Tidegate's own limit comes first"
-        ));
-    }
-    found
 }
