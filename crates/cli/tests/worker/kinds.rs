@@ -41,7 +41,7 @@ fn manifests_that_do_not_fit_are_refused_before_anything_is_received() {
     };
     for (text, says) in [
         (sink("{ file: out.gpkg, mode: replace }"), "sink.mode: append"),
-        (sink("{ file: out.geojson, mode: append }"), "no transactions"),
+        (sink("{ file: out.geojson, mode: append }"), "written as a whole"),
         (
             sink("{ file: out.gpkg, mode: append }").replace(", tasks: { fields: { id: int } }", ""),
             "requires `tasks`",
