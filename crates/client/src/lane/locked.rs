@@ -152,7 +152,7 @@ impl LockedLane {
             membership.say(ToOwner::Release(grant));
         }
         if held.foreign {
-            self.core.take_back(held.core, now);
+            self.core.withdraw(held.core, now);
         } else {
             self.core.release(held.core, now);
         }

@@ -52,9 +52,9 @@ impl Lane {
 
     /// Takes back the permit of a call of another process that was not made, or whose process is gone: nothing is
     /// learned, and that it did not come back says nothing about the server.
-    pub fn take_back(&mut self, permit: Permit, now: Mono) {
+    pub fn withdraw(&mut self, permit: Permit, now: Mono) {
         let Permit { ticket, pass, sent } = permit;
-        self.limiter.take_back(&ticket, now);
+        self.limiter.withdraw(&ticket, now);
         self.breaker.settle(pass, CallHealth::Neutral, now.since(sent), now);
     }
 

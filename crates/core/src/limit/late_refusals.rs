@@ -180,7 +180,7 @@ impl Limiter {
 
     /// A call was not made, or nobody will say what came of it, because its maker is gone. That it did not come
     /// back says nothing about the server.
-    pub(crate) fn take_back(&mut self, ticket: &Ticket, now: Mono) {
+    pub(crate) fn withdraw(&mut self, ticket: &Ticket, now: Mono) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.late.is_presumed(ticket.seq) {
             self.late.presumed -= 1;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(sent(&mut limiter, ms(160)), []);
         assert_eq!(limiter.waiting(), 0);
         for ticket in &out {
-            limiter.take_back(ticket, ms(1600));
+            limiter.withdraw(ticket, ms(1600));
         }
         assert_eq!((limiter.kind, limiter.refused, limiter.estimate.is_known()), before);
         assert!(sent(&mut limiter, ms(1600)).len() >= 8, "it goes on as before");

@@ -20,7 +20,7 @@ use tidegate_ledger::bounded::BoundedConfig;
 use tokio_postgres::Row;
 use url::Url;
 
-use self::session::{Link, Params};
+use self::session::{PostgresLink, SqlParams};
 use super::{BODY_MAX, receipt_ids};
 use crate::address::QueueOptions;
 use crate::error::QueueError;
@@ -41,8 +41,8 @@ const CREATE: &str = "SELECT pg_advisory_xact_lock(8387794212852033893);";
 /// A queue in a PostgreSQL database.
 pub(crate) struct PostgresQueue {
     /// Syncs each transaction.
-    publisher: Link,
-    consumer: Link,
+    publisher: PostgresLink,
+    consumer: PostgresLink,
     queue: String,
     lease_ms: i64,
 }
@@ -65,8 +65,8 @@ impl PostgresQueue {
         let (database, queue) = split(url);
         let config = BoundedConfig::parse(&database).map_err(QueueError::Refused)?;
         let opened = PostgresQueue {
-            publisher: Link::new(&config, "-c synchronous_commit=on"),
-            consumer: Link::new(&config, "-c synchronous_commit=off"),
+            publisher: PostgresLink::new(&config, "-c synchronous_commit=on"),
+            consumer: PostgresLink::new(&config, "-c synchronous_commit=off"),
             queue,
             lease_ms: milliseconds(options.lease),
         };
@@ -81,8 +81,8 @@ impl PostgresQueue {
     /// Receives what there is now.
     async fn take(&self, most: usize) -> Result<Vec<Delivery>, QueueError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let wake: Params<'_> = &[&self.queue];
-        let take: Params<'_> = &[&self.queue, &most, &self.lease_ms];
+        let wake: SqlParams<'_> = &[&self.queue];
+        let take: SqlParams<'_> = &[&self.queue, &most, &self.lease_ms];
         let rows = self.consumer.query_after((sql::WAKE, wake), (sql::TAKE, take)).await?;
         let mut deliveries: Vec<(i64, Delivery)> = rows.iter().map(delivery).collect();
         deliveries.sort_by_key(|(id, delivery)| (std::cmp::Reverse(delivery.message.priority), *id));
@@ -117,7 +117,8 @@ impl PostgresQueue {
         let not_before: Vec<Option<i64>> = messages.iter().map(|message| message.not_before).collect();
         let ordered = order.iter().any(Option::is_some);
         let sql = if ordered { sql::PUBLISH_IN_ORDER } else { sql::PUBLISH };
-        let params: Params<'_> = &[&self.queue, &keys, &bodies, &headers, &priorities, &order, &not_before];
+        let params: SqlParams<'_> =
+            &[&self.queue, &keys, &bodies, &headers, &priorities, &order, &not_before];
         self.publisher.execute(sql, params).await
     }
 }

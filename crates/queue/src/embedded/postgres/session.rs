@@ -17,7 +17,7 @@ const REPLY: Duration = Duration::from_secs(30);
 const STATEMENT: Duration = Duration::from_secs(25);
 
 /// The parameters of a statement.
-pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type SqlParams<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A connection and its prepared statements.
 struct Session {
@@ -26,14 +26,14 @@ struct Session {
 }
 
 /// A place to connect to, and the connection to it.
-pub(super) struct Link {
+pub(super) struct PostgresLink {
     config: BoundedConfig,
     session: Mutex<Option<Arc<Session>>>,
 }
 
-impl Link {
+impl PostgresLink {
     /// A connection with these settings of the server.
-    pub(super) fn new(config: &BoundedConfig, settings: &str) -> Link {
+    pub(super) fn new(config: &BoundedConfig, settings: &str) -> PostgresLink {
         let mut config = config.clone();
         config.reply_timeout = config.reply_timeout.min(REPLY);
         let end = STATEMENT.min(config.reply_timeout).as_millis();
@@ -46,7 +46,7 @@ impl Link {
         if config.config.get_application_name().is_none() {
             config.config.application_name("tidegate queue");
         }
-        Link { config, session: Mutex::new(None) }
+        PostgresLink { config, session: Mutex::new(None) }
     }
 
     async fn session(&self) -> Result<Arc<Session>, QueueError> {
@@ -82,15 +82,19 @@ impl Link {
     }
 
     /// Runs a query.
-    pub(super) async fn query(&self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, QueueError> {
+    pub(super) async fn query(
+        &self,
+        sql: &'static str,
+        params: SqlParams<'_>,
+    ) -> Result<Vec<Row>, QueueError> {
         self.bounded(async |session| session.query(sql, params).await).await
     }
 
     /// Runs a statement and a query in one round trip; returns the rows of the query.
     pub(super) async fn query_after(
         &self,
-        (first, first_params): (&'static str, Params<'_>),
-        (second, params): (&'static str, Params<'_>),
+        (first, first_params): (&'static str, SqlParams<'_>),
+        (second, params): (&'static str, SqlParams<'_>),
     ) -> Result<Vec<Row>, QueueError> {
         self.bounded(async |session| {
             let (before, rows) =
@@ -101,7 +105,7 @@ impl Link {
     }
 
     /// Runs a statement; returns the number of rows.
-    pub(super) async fn execute(&self, sql: &'static str, params: Params<'_>) -> Result<u64, QueueError> {
+    pub(super) async fn execute(&self, sql: &'static str, params: SqlParams<'_>) -> Result<u64, QueueError> {
         self.bounded(async |session| session.execute(sql, params).await).await
     }
 
@@ -136,11 +140,11 @@ impl Session {
         Ok(statement)
     }
 
-    async fn query(&self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, Error> {
+    async fn query(&self, sql: &'static str, params: SqlParams<'_>) -> Result<Vec<Row>, Error> {
         self.client.query(&self.prepared(sql).await?, params).await
     }
 
-    async fn execute(&self, sql: &'static str, params: Params<'_>) -> Result<u64, Error> {
+    async fn execute(&self, sql: &'static str, params: SqlParams<'_>) -> Result<u64, Error> {
         self.client.execute(&self.prepared(sql).await?, params).await
     }
 }

@@ -83,7 +83,7 @@ impl FleetState<'_> {
                         }
                         CallReport::Unused(grant) => {
                             if let Some(permit) = account.give_up(grant) {
-                                owner.lane.take_back(permit, now.mono);
+                                owner.lane.withdraw(permit, now.mono);
                             }
                         }
                         CallReport::Asked(promises) => owner.lane.restore(&promises, now),
@@ -106,7 +106,7 @@ impl FleetState<'_> {
         owner.ways.forget(member);
         if let Some((_, mut account)) = owner.accounts[member as usize].take() {
             owner.queued -= account.queued();
-            account.take_all().into_iter().for_each(|permit| owner.lane.take_back(permit, now));
+            account.take_all().into_iter().for_each(|permit| owner.lane.withdraw(permit, now));
         }
     }
 
@@ -141,7 +141,7 @@ impl FleetState<'_> {
                     let account =
                         turn.and_then(|member| Some((member, owner.accounts[member as usize].as_mut()?)));
                     let Some((member, (link, account))) = account else {
-                        return owner.lane.take_back(permit, now);
+                        return owner.lane.withdraw(permit, now);
                     };
                     owner.queued -= 1;
                     let named = (member != owner.process).then_some(member);
@@ -177,7 +177,7 @@ impl FleetState<'_> {
         let owner = &mut self.owners[index as usize];
         for account in owner.accounts.iter_mut().flatten() {
             let before = account.1.queued();
-            account.1.take_expired(now).into_iter().for_each(|permit| owner.lane.take_back(permit, now));
+            account.1.take_expired(now).into_iter().for_each(|permit| owner.lane.withdraw(permit, now));
             owner.queued -= before - account.1.queued();
         }
         self.announce(index);

@@ -1,6 +1,8 @@
 //! What a server has to do so that machines can share lanes at it: leases, and messages to an inbox.
 
-use super::address::{ServerAddress, ServerKind};
+use super::address::ServerAddress;
+#[cfg(any(feature = "fleet-nats", feature = "fleet-postgres", feature = "fleet-redis"))]
+use super::address::ServerKind;
 use futures_util::future::BoxFuture;
 use std::io;
 use tokio::sync::mpsc;
