@@ -94,7 +94,7 @@ impl Node {
     pub(crate) async fn has_registered(&self, queue: &str) {
         let node = format!("tidegate-{}@localhost", self.ports[0]);
         let names = self.directory.path().join(format!("data/{node}/quorum/{node}/names.dets"));
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_secs(300);
         let is_there = || {
             fs::read(&names)
                 .is_ok_and(|found| found.windows(queue.len()).any(|part| part == queue.as_bytes()))
