@@ -11,6 +11,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
@@ -50,6 +51,9 @@ CREATE TABLE IF NOT EXISTS tidegate_seen (pipeline TEXT NOT NULL, scope INTEGER 
 
 /// How far the source of each pipeline was read. It stays in the file.
 const WATERMARK: &str = "CREATE TABLE IF NOT EXISTS tidegate_watermark (pipeline TEXT PRIMARY KEY NOT NULL, watermark TEXT NOT NULL)";
+
+/// The number of files that this process has begun for workers.
+static DRAFTS: AtomicU32 = AtomicU32::new(0);
 
 /// See [`super::watermark`].
 pub(super) fn watermark(
@@ -166,7 +170,8 @@ fn create_file(spec: &Spec, target: &Path, layer: &str, is_bare: bool) -> Result
         return Ok(());
     }
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let draft = target.with_file_name(format!(".{name}.new-{}", std::process::id()));
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = target.with_file_name(format!(".{name}.new-{}-{number}", std::process::id()));
     let make = || -> Result<(), SinkError> {
         remove(&draft)?;
         let mut store =
