@@ -196,6 +196,29 @@ async fn goes_on_after_the_stream_was_deleted() -> Outcome {
     Ok(())
 }
 
+/// Consumers of workers that ended are removed, but not with what they hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn removes_consumers_that_hold_nothing() -> Outcome {
+    let broker = Redis(started(durable)?);
+    let lease = Duration::from_secs(60);
+    let (a, b) = (broker.worker("a", lease).await?, broker.worker("b", lease).await?);
+    a.publish(&numbered(2)).await?;
+    let done = b.receive(1, SOON).await?;
+    b.acknowledge(&[done[0].receipt.clone()]).await?;
+    assert_eq!(a.receive(1, SOON).await?.len(), 1);
+    // The script of a worker that starts, as if ten minutes had passed.
+    let join = include_str!("../src/redis/join.lua");
+    let port = broker.0.port.to_string();
+    let redis = |arguments: &[&str]| Command::new("redis-cli").args(["-p", &port]).args(arguments).output();
+    assert!(redis(&["EVAL", join, "1", "geotasks", "tests", "-1"])?.status.success());
+    let left = String::from_utf8(redis(&["XINFO", "CONSUMERS", "geotasks", "tests"])?.stdout)?;
+    assert!(left.contains("\na\n") && !left.contains("\nb\n"), "{left}");
+    // A worker whose consumer was removed goes on.
+    b.publish(&[Message::new("another", "{}")]).await?;
+    assert_eq!(b.receive(1, SOON).await?.len(), 1);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keeps_waiting_messages_over_a_restart() -> Outcome {
     let broker = Redis(started(durable)?);

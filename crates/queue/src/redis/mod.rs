@@ -17,6 +17,7 @@
 mod connect;
 mod entry;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -55,6 +56,7 @@ pub(crate) struct RedisQueue {
     group: String,
     worker: String,
     lease: Duration,
+    is_joined: AtomicBool,
 }
 
 struct Scripts {
@@ -88,6 +90,7 @@ impl RedisQueue {
             group: options.group.clone(),
             worker: options.worker.clone(),
             lease: options.lease.max(Duration::from_millis(1)),
+            is_joined: AtomicBool::new(false),
         };
         // So that wrong credentials and a wrong kind of key are found now.
         queue.look(0).await?;
@@ -106,6 +109,7 @@ impl RedisQueue {
         call.arg(&self.group).arg(millis(CONSUMER_IDLE));
         let other: String = self.link.script(&call).await?;
         if other.is_empty() {
+            self.is_joined.store(true, Ordering::Relaxed);
             return Ok(());
         }
         Err(QueueError::Refused(format!(
@@ -116,6 +120,9 @@ impl RedisQueue {
 
     /// Takes what there is now; also returns the time until the next waiting message.
     async fn take(&self, most: usize) -> Result<(Vec<Delivery>, Option<u64>), QueueError> {
+        if !self.is_joined.load(Ordering::Relaxed) {
+            self.join().await?;
+        }
         let mut call = self.call(&self.scripts.take);
         // Ended leases are found within a twentieth of the lease, at most a quarter of a second.
         let pause = (self.lease / 20).clamp(Duration::from_millis(10), SLICE);
