@@ -111,7 +111,7 @@ impl LaneHandle {
             match state.ask(now) {
                 Asked::Go(permit) => {
                     let Some(waiter) = state.queue.pop() else { break };
-                    let held = state.hold(permit, waiter.member.is_some());
+                    let held = state.hold(permit, waiter.foreign);
                     // The waiter's future may have been dropped in the meantime.
                     if let Err(Ok(unsent)) = waiter.tell.send(Ok(LanePermit::new(self.clone(), held))) {
                         let Some(held) = unsent.into_held() else { continue };

@@ -17,8 +17,7 @@
 //!
 //! # Order
 //!
-//! Calls that were sent before go first; otherwise first come, first served, and the processes that share
-//! the lane in turn. See `queue`.
+//! Calls that were sent before go first; otherwise first come, first served. See `queue`.
 //!
 //! # Other processes
 //!
@@ -170,16 +169,15 @@ impl LaneHandle {
     /// (`None`) waits however long the lane is shut, except for a new quota, because its deadline
     /// has not started.
     pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
-        self.acquire_as(by, None).await
+        self.acquire_as(by, false).await
     }
 
     /// Waits for a permit for a member of the lane.
-    async fn acquire_for_member(&self, member: u64) -> Result<LanePermit, Refused> {
-        self.acquire_as(None, Some(member)).await
+    async fn acquire_for_member(&self) -> Result<LanePermit, Refused> {
+        self.acquire_as(None, true).await
     }
 
-    async fn acquire_as(&self, by: Option<Mono>, member: Option<u64>) -> Result<LanePermit, Refused> {
-        let foreign = member.is_some();
+    async fn acquire_as(&self, by: Option<Mono>, foreign: bool) -> Result<LanePermit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = self.0.clock.mono();
@@ -214,7 +212,7 @@ impl LaneHandle {
             }
             state.counts.waited += u64::from(!foreign);
             let (tell, turn) = oneshot::channel();
-            state.queue.push(Waiter { by, tell, member, round: 0 });
+            state.queue.push(Waiter { by, tell, foreign, order: 0 });
             self.want(&mut state, now);
             self.arm(&mut state);
             turn

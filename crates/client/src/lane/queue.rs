@@ -1,16 +1,15 @@
 //! The wait queue of a lane.
 //!
-//! It consists of three queues. Calls that were sent before go first: their deadline is running,
-//! and a single throttled call behind ten thousand new ones would exceed it. After them the processes
-//! that share the lane have their turns, each with its new calls in the order in which they came. A
-//! process with ten thousand waiting calls gets no more permits than one with ten.
+//! It consists of three FIFO queues. Calls that were sent before go first: their deadline is running,
+//! and a single throttled call behind ten thousand new ones would exceed it. New calls, and those of
+//! members of the lane in other processes, go in the order in which they came.
 //!
 //! A waiter whose future was dropped stays as a closed entry until it is popped or swept. The sweep
 //! runs when the queue has doubled since the last one, so calls that come and go while a lane is
 //! shut cost constant time each and bounded memory.
 
 use super::permit::LanePermit;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use tidegate_core::{Code, Mono};
 use tokio::sync::oneshot;
 
@@ -31,21 +30,19 @@ pub(super) struct Waiter {
     /// The deadline of a call that was sent before.
     pub(super) by: Option<Mono>,
     pub(super) tell: oneshot::Sender<Turn>,
-    /// The member of the lane that it waits for.
-    pub(super) member: Option<u64>,
-    /// The round in which it has its turn; set by the queue.
-    pub(super) round: u64,
+    /// It waits for a member of the lane.
+    pub(super) foreign: bool,
+    /// Its number in the order of arrival; set by the queue.
+    pub(super) order: u64,
 }
 
 pub(super) struct WaitQueue {
     started: VecDeque<Waiter>,
     fresh: VecDeque<Waiter>,
-    /// Those that wait for members, by round.
+    /// Those that wait for members.
     foreign: VecDeque<Waiter>,
-    /// The round that has its turn.
-    round: u64,
-    /// The last round that each process has a waiter in, if it is still to come.
-    last_rounds: HashMap<Option<u64>, u64>,
+    /// Waiters so far.
+    arrived: u64,
     /// A lower bound of the deadlines in `started`.
     by_min: Mono,
     /// The length, in entries, at which closed entries are swept.
@@ -55,15 +52,7 @@ pub(super) struct WaitQueue {
 impl WaitQueue {
     pub(super) fn new() -> WaitQueue {
         let (started, fresh, foreign) = Default::default();
-        WaitQueue {
-            started,
-            fresh,
-            foreign,
-            round: 0,
-            last_rounds: HashMap::new(),
-            by_min: Mono::FAR,
-            sweep_at: 0,
-        }
+        WaitQueue { started, fresh, foreign, arrived: 0, by_min: Mono::FAR, sweep_at: 0 }
     }
 
     /// The number of calls of this process that wait.
@@ -82,24 +71,17 @@ impl WaitQueue {
             for queue in [&mut self.started, &mut self.fresh, &mut self.foreign] {
                 queue.retain(|w| !w.tell.is_closed());
             }
-            self.last_rounds.retain(|_, last| *last > self.round);
             self.sweep_at = (self.waiting() + self.foreign.len()) * 2;
         }
-        if let Some(by) = waiter.by {
-            self.by_min = self.by_min.min(by);
-            self.started.push_back(waiter);
-            return;
-        }
-        // One waiter of each process in each round.
-        let last = self.last_rounds.entry(waiter.member).or_default();
-        let round = self.round.max(*last) + 1;
-        *last = round;
-        let waiter = Waiter { round, ..waiter };
-        if waiter.member.is_some() {
-            let at = self.foreign.partition_point(|other| other.round <= round);
-            self.foreign.insert(at, waiter);
-        } else {
-            self.fresh.push_back(waiter);
+        let waiter = Waiter { order: self.arrived, ..waiter };
+        self.arrived += 1;
+        match waiter.by {
+            _ if waiter.foreign => self.foreign.push_back(waiter),
+            Some(by) => {
+                self.by_min = self.by_min.min(by);
+                self.started.push_back(waiter);
+            }
+            None => self.fresh.push_back(waiter),
         }
     }
 
@@ -130,23 +112,15 @@ impl WaitQueue {
         if let Some(waiter) = self.started.pop_front() {
             return Some(waiter);
         }
-        let round = |queue: &VecDeque<Waiter>| queue.front().map_or(u64::MAX, |head| head.round);
-        let foreign_first = round(&self.foreign) < round(&self.fresh);
-        let next = if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() };
-        if let Some(next) = &next {
-            self.round = next.round;
-        }
-        if self.fresh.is_empty() && self.foreign.is_empty() {
-            self.last_rounds.clear();
-        }
-        next
+        let order = |queue: &VecDeque<Waiter>| queue.front().map_or(u64::MAX, |head| head.order);
+        let foreign_first = order(&self.foreign) < order(&self.fresh);
+        if foreign_first { self.foreign.pop_front() } else { self.fresh.pop_front() }
     }
 
     /// Refuses all calls of this process, and those of members that `refusal` concerns.
     pub(super) fn refuse_all(&mut self, refusal: Refused) {
         if refusal.holds(None) {
             refuse(&mut self.foreign, refusal);
-            self.last_rounds.clear();
         }
         for waiter in self.started.drain(..).chain(self.fresh.drain(..)) {
             // A dropped receiver needs no reply.
@@ -165,7 +139,6 @@ impl WaitQueue {
         if refusal.holds(None) {
             refuse(&mut self.fresh, refusal);
             refuse(&mut self.foreign, refusal);
-            self.last_rounds.clear();
         }
     }
 }
@@ -188,45 +161,5 @@ impl Refused {
             Refused::Shut(_, Code::QUOTA_EXHAUSTED) | Refused::Closed => true,
             Refused::Shut(until, _) | Refused::Late(until) => by.is_some_and(|by| until >= by),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processes_have_their_turns_however_many_calls_wait() {
-        let mut queue = WaitQueue::new();
-        let mut kept = Vec::new();
-        let mut push = |queue: &mut WaitQueue, member| {
-            let (tell, turn) = oneshot::channel();
-            kept.push(turn);
-            queue.push(Waiter { by: None, tell, member, round: 0 });
-        };
-        for _ in 0..100 {
-            push(&mut queue, None);
-        }
-        for _ in 0..10 {
-            queue.pop().unwrap();
-        }
-        // Two members join, with fewer calls.
-        for member in [1, 2] {
-            for _ in 0..5 {
-                push(&mut queue, Some(member));
-            }
-        }
-        let turns: Vec<_> = (0..15).map(|_| queue.pop().unwrap().member).collect();
-        for of in [None, Some(1), Some(2)] {
-            assert_eq!(turns.iter().filter(|member| **member == of).count(), 5, "{turns:?}");
-        }
-        // One that comes back is not owed what it did not ask for.
-        let turns: Vec<_> = (0..50).map(|_| queue.pop().unwrap().member).collect();
-        assert!(turns.iter().all(Option::is_none));
-        for _ in 0..3 {
-            push(&mut queue, Some(1));
-        }
-        let turns: Vec<_> = (0..6).map(|_| queue.pop().unwrap().member).collect();
-        assert_eq!(turns.iter().filter(|member| member.is_some()).count(), 3, "{turns:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The owner's side: it serves permits of its lane to members.
 //!
-//! A member's wants wait in the queue of the lane like calls of its own. The processes have their turns, so
-//! all get the same share, however many calls wait in each.
+//! A member's wants wait in the queue of the lane like calls of its own, first come, first served. So all
+//! get their share, and a member that waits for more calls gets more.
 
 use super::meeting_place::{LaneListener, LaneStream, Ownership};
 use super::wire::{Hello, LaneKnowledge, ToMember, ToOwner, ceil_ms, push, write};
@@ -11,7 +11,6 @@ use crate::lane::{LaneHandle, LaneInner, LanePermit, Refused};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, split};
@@ -20,8 +19,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{debug, info};
 
-/// Members of this process's lanes so far, each of which has its turn.
-static MEMBERS: AtomicU64 = AtomicU64::new(0);
 /// The longest time in which a member is not told what the lane has learned.
 const KNOW_EVERY: Duration = Duration::from_millis(100);
 
@@ -110,7 +107,6 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
         }
         _ => return,
     }
-    let member = MEMBERS.fetch_add(1, Ordering::Relaxed);
     let (mut wanted, mut granted, mut next) = (FuturesUnordered::new(), HashMap::new(), 0_u64);
     let (mut heard, mut said) = (Instant::now(), Instant::now());
     let mut known = LaneKnowledge::default();
@@ -130,7 +126,7 @@ async fn serve_member(lane: &Weak<LaneInner>, stream: LaneStream) {
                         let room = WANTED_MAX.saturating_sub(wanted.len());
                         for _ in 0..(calls as usize).min(room) {
                             let lane = lane.clone();
-                            wanted.push(async move { lane.acquire_for_member(member).await });
+                            wanted.push(async move { lane.acquire_for_member().await });
                         }
                     }
                     ToOwner::Settle { grant, verdict, hints } => {
