@@ -211,10 +211,11 @@ fn a_queue_is_looked_at_and_left_alone() {
     assert_eq!(health(&found, "queue: settings").0, "ok");
     assert!(health(&found, "dead queue: depth").1.starts_with("0 ready"), "{found:#?}");
 
-    bench.manifest(&parts("file: out.geojson, mode: append"));
+    bench.manifest(&parts("file: other.gpkg, mode: replace"));
     let found = findings(&bench, 1, &["m.yaml"]);
     let (word, what, next) = health(&found, "tasks");
-    assert!(word == "fail" && what.contains("no transactions") && next.contains("postgis"), "{what} {next}");
+    assert!(word == "fail" && what.contains("with a queue"), "{what}");
+    assert!(next.contains("mode: upsert"), "{next}");
 }
 
 #[test]
