@@ -263,7 +263,10 @@ impl Transport for SqsQueue {
     async fn receive(&self, most: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let end = Instant::now() + wait;
         let mut due: Vec<Delivery> = Vec::new();
-        while most > 0 {
+        if most == 0 {
+            return Ok(due);
+        }
+        loop {
             let left = end.saturating_duration_since(Instant::now());
             let wait = left.as_secs() + u64::from(left.subsec_nanos() > 0);
             let (some, none) = self.poll(most, wait.min(WAIT_MAX)).await?;
