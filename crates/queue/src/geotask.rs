@@ -141,14 +141,6 @@ impl Geotask {
         }
     }
 
-    /// Reads a message of any size.
-    ///
-    /// # Errors
-    /// When it is not a task.
-    pub fn of_message(message: &Message) -> Result<Geotask, NotATask> {
-        Geotask::read(message, u64::MAX)
-    }
-
     /// Reads the body of a message; a CloudEvents envelope is understood.
     ///
     /// # Errors

@@ -49,6 +49,8 @@ pub(crate) struct Feed {
     runtime: Arc<Runtime>,
     desks: Vec<FedDesk>,
     lease: Duration,
+    /// The largest message.
+    bytes_max: u64,
     /// Whether it ends when the queue is empty.
     is_once: bool,
     stop: Arc<AtomicBool>,
@@ -64,17 +66,18 @@ pub(super) struct FeedSetup {
     pub(super) runtime: Arc<Runtime>,
     pub(super) desks: Vec<Arc<TaskDesk>>,
     pub(super) lease: Duration,
+    pub(super) bytes_max: u64,
     pub(super) is_once: bool,
     pub(super) stop: Arc<AtomicBool>,
 }
 
 impl Feed {
     pub(super) fn new(setup: FeedSetup) -> Arc<Feed> {
-        let FeedSetup { transport, dead, runtime, desks, lease, is_once, stop } = setup;
+        let FeedSetup { transport, dead, runtime, desks, lease, bytes_max, is_once, stop } = setup;
         let fed = |desk| FedDesk { desk, parked_until: AtomicI64::new(0), full_since: Mutex::default() };
         let desks = desks.into_iter().map(fed).collect();
         let (is_over, depth) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Feed { transport, dead, runtime, desks, lease, is_once, stop, is_over, depth })
+        Arc::new(Feed { transport, dead, runtime, desks, lease, bytes_max, is_once, stop, is_over, depth })
     }
 
     /// The last reading of the depth.
@@ -163,7 +166,7 @@ impl Feed {
     /// Gives each message to the desk of its kind.
     fn route(&self, deliveries: Vec<Delivery>) {
         for mut delivery in deliveries {
-            let task = Geotask::of_message(&delivery.message);
+            let task = Geotask::read(&delivery.message, self.bytes_max);
             // Who publishes without our program need not know how a transport carries the key.
             match &task {
                 Ok(task) => delivery.message.key.clone_from(&task.key),

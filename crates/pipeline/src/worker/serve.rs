@@ -56,6 +56,7 @@ pub struct WorkerJob {
     address: QueueAddress,
     group: String,
     lease: Duration,
+    bytes_max: u64,
     feed: Option<Arc<Feed>>,
 }
 
@@ -115,12 +116,23 @@ impl WorkerJob {
         let id = manifest.pipeline.id.clone();
         let kinds = if tasks.kinds.is_empty() { vec![id.clone()] } else { tasks.kinds.clone() };
         let lease = Duration::from_secs_f64(tasks.lease_seconds);
+        let bytes_max = tasks.bytes_max;
         let group = source.group.clone().unwrap_or(id);
         let at_once = options.at_once.unwrap_or(PAGES * PAGE_MAX).max(1);
         let capacity = PAGE_MAX.min(source.batch_size as usize).min(at_once);
         let desk = TaskDesk::new(kinds, &options.worker, (capacity, at_once));
         manifest.pipeline.dead_letters.get_or_insert_with(DeadLetters::default);
-        Ok(WorkerJob { manifest, options: run, telemetry, desk, address, group, lease, feed: None })
+        Ok(WorkerJob {
+            manifest,
+            options: run,
+            telemetry,
+            desk,
+            address,
+            group,
+            lease,
+            bytes_max,
+            feed: None,
+        })
     }
 
     /// The manifest.
@@ -219,8 +231,9 @@ fn connect(
         let dead = dead_queue(first, &queue, &runtime)?;
         let desks = own.iter().map(|job| job.desk.clone()).collect();
         let (is_once, stop) = (options.is_once, options.stop.clone());
-        let feed =
-            Feed::new(FeedSetup { transport, dead, runtime: runtime.clone(), desks, lease, is_once, stop });
+        let bytes_max = own.iter().map(|job| job.bytes_max).max().unwrap_or(u64::MAX);
+        let runtime = runtime.clone();
+        let feed = Feed::new(FeedSetup { transport, dead, runtime, desks, lease, bytes_max, is_once, stop });
         for at in members {
             if let Some(job) = jobs.get_mut(at) {
                 job.feed = Some(feed.clone());

@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::lane::LaneState;
-use tidegate_core::limit::{LimitBelief, LimitConfig};
+use tidegate_core::lane::fleet::alone_share;
+use tidegate_core::limit::LimitBelief;
 use tracing::{debug, info, warn};
 
 /// The pause before a server that could not be reached is tried once more.
@@ -134,7 +135,10 @@ fn wait_apart(lane: &LaneHandle, place: &FleetPlace, last: Option<&LimitBelief>,
     let is_first = !std::mem::replace(&mut state.unreachable, true);
     let now = lane.0.clock.now();
     let shares = place.when_unreachable() == WhenUnreachable::Share && state.processes > 0;
-    let share = shares.then(|| share(&lane.0.config.limit, last, state.processes));
+    let share = shares.then(|| {
+        let last = last.copied().unwrap_or_default();
+        alone_share(lane.0.config.limit, &last, state.processes)
+    });
     if is_first {
         let goes_on = match share.map(|share| share.rate_max) {
             None => "its calls wait until then".to_owned(),
@@ -160,38 +164,4 @@ fn wait_apart(lane: &LaneHandle, place: &FleetPlace, last: Option<&LimitBelief>,
     }
     lane.pump(&mut state, now.mono);
     true
-}
-
-/// The part of one process in what all were allowed.
-fn share(own: &LimitConfig, last: Option<&LimitBelief>, processes: u32) -> LimitConfig {
-    let processes = processes.max(1);
-    let learned = last.and_then(|belief| belief.rate);
-    let rate = match (own.rate_max, learned) {
-        (Some(own), Some(learned)) => Some(own.min(learned)),
-        (own, learned) => own.or(learned),
-    };
-    let in_flight = last.and_then(|belief| belief.in_flight).unwrap_or(own.in_flight_max);
-    LimitConfig {
-        rate_max: rate.map(|rate| rate / f64::from(processes)),
-        burst: Some(1.0),
-        in_flight_max: (in_flight.min(own.in_flight_max) / processes).max(1),
-        learn: own.learn,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_a_part_of_what_all_were_allowed() {
-        let own = LimitConfig { rate_max: Some(90.0), in_flight_max: 64, ..LimitConfig::default() };
-        let belief = LimitBelief { rate: Some(30.0), ..LimitBelief::default() };
-        let part = share(&own, Some(&belief), 3);
-        assert_eq!((part.rate_max, part.burst, part.in_flight_max), (Some(10.0), Some(1.0), 21));
-        assert_eq!(share(&own, None, 3).rate_max, Some(30.0));
-        let belief = LimitBelief { in_flight: Some(2), ..LimitBelief::default() };
-        let part = share(&LimitConfig::default(), Some(&belief), 8);
-        assert_eq!((part.rate_max, part.in_flight_max), (None, 1));
-    }
 }

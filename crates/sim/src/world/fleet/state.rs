@@ -61,6 +61,7 @@ pub(super) enum OwnerMail {
 
 /// What came of a permit.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "few exist at a time, and most are the large one")]
 pub(super) enum CallReport {
     Settled {
         grant: u64,
