@@ -4,6 +4,7 @@
 //! windows with the owner up to 25 ms away, 97 % and 2.5 % for minute windows, no second above 1.1 times the rate
 //! after an owner's death, each member within 5 % of its share. The shipped scenarios bound what is reached
 //! beyond that.
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
 use tidegate_sim::scenario::{Scenario, ScenarioOptions};
 

@@ -360,10 +360,10 @@ fn work(
         let id = &job.manifest.pipeline.id;
         match &end {
             Ok(report) => {
-                info!(target: "tidegate::worker", pipeline = %id, wait_s = wait.as_secs(), "waits: {}", report.said.as_deref().unwrap_or("the other side asked for it"))
+                info!(target: "tidegate::worker", pipeline = %id, wait_s = wait.as_secs(), "waits: {}", report.said.as_deref().unwrap_or("the other side asked for it"));
             }
             Err(e) => {
-                warn!(target: "tidegate::worker", pipeline = %id, wait_s = wait.as_secs(), "waits: {e}")
+                warn!(target: "tidegate::worker", pipeline = %id, wait_s = wait.as_secs(), "waits: {e}");
             }
         }
         while now_ms() < until && !options.stop.load(Ordering::Relaxed) {

@@ -26,6 +26,9 @@ use crate::sink::{Claim, SinkError, TaskState};
 use crate::source::IdentifierHash;
 use crate::step::{self, StepError};
 
+/// A delivery, and the task in it or why it is none.
+type ReadTask = (Delivery, Result<Geotask, Problem>);
+
 /// Downloads the object of a task to a local file.
 pub(crate) type FetchObject = Box<dyn FnMut(&str) -> Result<PathBuf, StepError> + Send>;
 
@@ -143,7 +146,7 @@ impl QueueSource {
     fn claim(
         &self,
         (desk, feed): (&TaskDesk, &Feed),
-        received: Vec<(Delivery, Result<Geotask, Problem>)>,
+        received: Vec<ReadTask>,
         is_alone: bool,
     ) -> Result<Vec<ClaimedTask>, StepError> {
         let keys: Vec<String> = received.iter().map(|(delivery, _)| delivery.message.key.clone()).collect();
@@ -199,7 +202,7 @@ impl QueueSource {
         desk: &TaskDesk,
         feed: &Feed,
         received: Vec<ReceivedTask>,
-    ) -> Result<Vec<(Delivery, Result<Geotask, Problem>)>, StepError> {
+    ) -> Result<Vec<ReadTask>, StepError> {
         let mut needed: Vec<String> = received
             .iter()
             .filter_map(|one| one.task.as_ref().ok())
