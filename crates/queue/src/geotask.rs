@@ -63,7 +63,7 @@ pub struct Geotask {
     /// Tasks with the same ordering key are worked on in order where the queue promises it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordering_key: Option<String>,
-    /// How many times it was parked and queued again.
+    /// A counter for the program that publishes; Tidegate does not use it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub attempt: u32,
     /// The trace that it belongs to (W3C Trace Context).

@@ -7,7 +7,7 @@ use crate::deploy;
 use crate::exit::Exit;
 use crate::out;
 
-/// Write a Grafana dashboard, Prometheus alert rules, systemd units, a cron file and Kubernetes manifests
+/// Write a dashboard, alert rules, systemd units, a cron file and Kubernetes manifests
 ///
 /// The dashboard and the rules are generated from the metrics of this version, so that every panel
 /// refers to an existing metric. The rules use the default thresholds of `alerts` in the manifest.

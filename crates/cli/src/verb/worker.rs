@@ -23,7 +23,7 @@ use crate::web::{self, WebResponse};
 /// Work on the tasks of queues
 ///
 /// Serve one or several manifests whose source is a queue, until SIGTERM or Ctrl-C, or with --once
-/// until the queues are empty. A task belongs to the pipeline whose `source.tasks.kinds` has its
+/// until the queues are empty. A task belongs to the pipeline whose `source.tasks.kinds` lists its
 /// kind. Rows and the end of a task are committed in one transaction, and the message is
 /// acknowledged after it, so a task that is delivered twice has one effect. A worker that is killed
 /// loses nothing: others take its tasks when their leases end.
@@ -38,15 +38,16 @@ Examples:
 The address of --metrics or --listen also answers /healthz (it runs) and /readyz (it is connected and
 not stopping).
 
-Exit codes: 0 stopped, or all done with --once; 1 failure; 2 a manifest or its queue or sink cannot be
-used; 3 a gate halted a pipeline; 4 with --once: some tasks are dead letters; 75 with --once: a
-service, the queue or the sink is down or asked to wait.")]
+Exit codes: 0 stopped, or all done with --once; 1 failure; 2 a manifest, its queue or its sink cannot
+be used; 3 a gate halted a pipeline; 4 with --once: some tasks are dead letters; 75 with --once, or at
+the start: a service, the queue or the sink is down or asked to wait; also if an incident ended a
+pipeline.")]
 pub(crate) struct Args {
     /// The manifests
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// End when the queues are empty
+    /// End when the queues have nothing that can be delivered now
     #[arg(long)]
     once: bool,
 
@@ -54,7 +55,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: Option<u32>,
 
-    /// How long to finish the tasks in work after SIGTERM; what is left is returned to the queue
+    /// How long to finish after SIGTERM; then the worker ends at once, and its tasks come back when
+    /// their leases end
     #[arg(long, value_name = "SECONDS", default_value_t = 25)]
     drain: u64,
 

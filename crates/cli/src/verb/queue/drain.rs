@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Wait until the queue is empty and no task is running
 ///
 /// The queue is empty when no message is ready, leased or waiting for its time, as far as its server
-/// tells. Nothing is worked on here: start workers for that.
+/// reports. This command only waits: start workers to do the tasks.
 #[derive(clap::Args)]
 pub(super) struct Drain {
     /// Manifest file

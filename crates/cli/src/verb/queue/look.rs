@@ -40,7 +40,7 @@ pub(super) struct TaskList {
 /// Show how many messages wait, and for how long
 ///
 /// Asks the queue for its messages and the sink for its tasks. What the server of the queue does not
-/// say is shown as `-`.
+/// report is shown as `-`.
 #[derive(clap::Args)]
 pub(super) struct Lag {
     /// Manifest file
@@ -48,7 +48,7 @@ pub(super) struct Lag {
     manifest: PathBuf,
 }
 
-/// Show the next messages without receiving them
+/// Show the next messages and leave them in the queue
 #[derive(clap::Args)]
 pub(super) struct Peek {
     /// Manifest file

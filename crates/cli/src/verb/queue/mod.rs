@@ -85,7 +85,7 @@ struct Cancel {
 
 /// Delete all messages of the queue
 ///
-/// The tasks stay queued in the sink. To carry them out after all, submit them with --republish; to
+/// The tasks stay queued in the sink. To have them done after all, submit them with --republish; to
 /// give them up, use `queue cancel --all`.
 #[derive(clap::Args)]
 struct QueuePurge {

@@ -52,7 +52,7 @@ Examples:
   jq -c '.features[]' parcels.geojson | tidegate submit parcels.yaml -
 
 Exit codes: 0 all tasks are submitted or known, and with --wait done; 1 failure, or invalid lines on
-standard input; 2 usage error, or invalid tasks in a file: nothing was published; 4 with --wait, some
+standard input; 2 usage error, or invalid tasks in a file: nothing was published; 4 with --wait: some
 are dead or cancelled; 75 the queue or the sink is down, or --wait ran into its timeout.")]
 pub(crate) struct Args {
     /// Manifest of a pipeline whose source is a queue
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     key: Vec<String>,
 
-    /// Kind of tasks that do not say it [default: that of the pipeline, if it has one]
+    /// Kind of tasks that do not name one [default: that of the pipeline, if it has one]
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
 
@@ -95,15 +95,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
 
-    /// Not to be worked on before: a time such as 2026-11-17T18:00:00Z, or a duration from now
+    /// Not worked on before this: a time such as 2026-11-17T18:00:00Z, or a duration from now
     #[arg(long, value_name = "TIME")]
     not_before: Option<String>,
 
-    /// Not to be worked on later than this after --not-before or now
+    /// Not started later than this after --not-before, or after now
     #[arg(long, value_name = "TIME", value_parser = time)]
     ttl: Option<Duration>,
 
-    /// Key of a task that must be done before; may be given several times
+    /// Key of a task that must be done first; may be given several times
     #[arg(long, value_name = "KEY")]
     after: Vec<String>,
 
@@ -115,15 +115,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     submitted_by: Option<String>,
 
-    /// Do tasks that are done, dead or cancelled once more
+    /// Also submit tasks that are done, dead or cancelled, to do them once more
     #[arg(long)]
     resubmit: bool,
 
-    /// Publish tasks that are queued once more, after the queue was purged or lost
+    /// Also publish tasks that are queued, after the queue was purged or lost
     #[arg(long)]
     republish: bool,
 
-    /// Only say what would be submitted
+    /// Only show what would be submitted
     #[arg(long)]
     dry_run: bool,
 
