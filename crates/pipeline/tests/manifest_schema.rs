@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 33);
+    assert_eq!(count, 34);
 }
 
 #[test]
@@ -73,6 +73,7 @@ fn the_mandatory_keys_are_those_of_the_form() {
             "pipeline.source.postgis.table",
             "pipeline.source.postgis.url",
             "pipeline.source.since.field",
+            "pipeline.source.tasks.fields",
             "pipeline.steps.coerce.fields",
             "pipeline.steps.flatten.field",
             "pipeline.steps.geocode.place.lat",
@@ -108,7 +109,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 27);
+    assert_eq!(count, 28);
 }
 
 /// The page that describes a section.

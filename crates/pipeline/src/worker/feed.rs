@@ -20,6 +20,9 @@ use crate::lock::lock;
 
 /// How long one call waits for messages.
 const WAIT: Duration = Duration::from_millis(500);
+/// The same when nothing has come for [`IDLE`]: some servers bill each call.
+const IDLE_WAIT: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
 /// How long a full desk holds up the others.
 const BLOCKED: Duration = Duration::from_secs(2);
 /// How long a task of a blocked desk waits in the queue.
@@ -116,6 +119,7 @@ impl Feed {
     /// Receives until it is told to stop, or the queue is empty and it runs once.
     pub(super) fn receive(&self) {
         let mut pause = Duration::from_millis(100);
+        let mut came = Instant::now();
         while !self.is_stopped() {
             let room = self.room();
             if room == 0 {
@@ -124,10 +128,14 @@ impl Feed {
                 }
                 continue;
             }
-            match self.runtime.block_on(self.transport.receive(room.min(BATCH_MAX), WAIT)) {
+            let wait = if came.elapsed() > IDLE { IDLE_WAIT } else { WAIT };
+            match self.runtime.block_on(self.transport.receive(room.min(BATCH_MAX), wait)) {
                 Ok(deliveries) if deliveries.is_empty() && self.is_once && self.is_empty() => break,
                 Ok(deliveries) => {
                     pause = Duration::from_millis(100);
+                    if !deliveries.is_empty() {
+                        came = Instant::now();
+                    }
                     self.route(deliveries);
                 }
                 Err(e) => {

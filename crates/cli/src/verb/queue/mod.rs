@@ -181,8 +181,11 @@ fn run_cancel(args: &Cancel, format: TaskFormat) -> QueueDone {
 
 fn run_purge(args: &QueuePurge, format: TaskFormat) -> QueueDone {
     let mut tasks = OpenTaskQueue::open(&args.manifest, QueueAccess::Ask)?;
-    let lag = tasks.depth()?.lag();
-    let all = counted(lag, "message", "messages");
+    let all = match tasks.depth() {
+        Ok(depth) => counted(depth.lag(), "message", "messages"),
+        // Some servers do not tell.
+        Err(_) => "messages that it cannot count".to_owned(),
+    };
     if !args.yes {
         let (stdin, mut stderr) = (io::stdin(), io::stderr());
         if !stdin.is_terminal() || !stderr.is_terminal() {
