@@ -83,6 +83,15 @@ impl QueueAddress {
         }
     }
 
+    /// What distinguishes it from every other queue. May contain a password.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        match self {
+            QueueAddress::Sqlite(path, name) => format!("{}?queue={name}", path.display()),
+            QueueAddress::Server(url) => url.to_string(),
+        }
+    }
+
     /// The name of the queue: the last part of the path. That of PostgreSQL is the database, so its
     /// queue is a parameter.
     #[must_use]

@@ -55,8 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: Option<u32>,
 
-    /// How long to finish after SIGTERM; then the worker ends at once, and its tasks come back when
-    /// their leases end
+    /// How long to finish the tasks in work after SIGTERM; then they are returned to the queue
     #[arg(long, value_name = "SECONDS", default_value_t = 25)]
     drain: u64,
 
@@ -131,7 +130,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             return Ok(Exit::from(&e));
         }
     };
-    finish(args, &jobs, &ends, started.elapsed())
+    let is_stopped = !args.once && stop.load(Ordering::Relaxed);
+    finish(args, is_stopped, (&jobs, &ends), started.elapsed())
 }
 
 fn queues(jobs: &[WorkerJob]) -> String {
@@ -140,7 +140,10 @@ fn queues(jobs: &[WorkerJob]) -> String {
     names.join(", ")
 }
 
-/// Shows the numbers now and then, and ends the process if a drain takes too long: then the leases end,
+/// How long the return of tasks may take after a drain that took too long.
+const RETURN_MAX: Duration = Duration::from_secs(2);
+
+/// Shows the numbers now and then, and ends the process if a drain takes too long: its tasks are returned,
 /// and others take the tasks.
 fn follow(args: &Args, jobs: &[WorkerJob], (stop, is_over): (&AtomicBool, &AtomicBool), drain: Duration) {
     let (mut said, mut stopped) = (Instant::now(), None);
@@ -154,11 +157,15 @@ fn follow(args: &Args, jobs: &[WorkerJob], (stop, is_over): (&AtomicBool, &Atomi
         if stop.load(Ordering::Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
             if since.elapsed() > drain {
-                out::say(
-                    "tidegate: the tasks in work did not end in time; others take them when their leases end",
-                );
+                out::say("tidegate: the tasks in work did not end in time; they are returned to the queue");
                 #[allow(clippy::exit, reason = "as after kill -9: nothing is lost")]
-                std::process::exit(Exit::Failure as i32);
+                let exit = || std::process::exit(Exit::Failure as i32);
+                std::thread::spawn(move || {
+                    std::thread::sleep(RETURN_MAX);
+                    exit()
+                });
+                jobs.iter().for_each(WorkerJob::give_up);
+                exit();
             }
         }
     }
@@ -184,7 +191,12 @@ fn line(job: &WorkerJob) -> String {
     format!("{}: {}{}", job.manifest().pipeline.id, parts.join(", "), depth.unwrap_or_default())
 }
 
-fn finish(args: &Args, jobs: &[WorkerJob], ends: &[PipelineEnd], took: Duration) -> io::Result<Exit> {
+fn finish(
+    args: &Args,
+    is_stopped: bool,
+    (jobs, ends): (&[WorkerJob], &[PipelineEnd]),
+    took: Duration,
+) -> io::Result<Exit> {
     let mut exit = Exit::Done;
     let mut results = Vec::new();
     for (job, end) in jobs.iter().zip(ends) {
@@ -201,6 +213,8 @@ fn finish(args: &Args, jobs: &[WorkerJob], ends: &[PipelineEnd], took: Duration)
             },
             Err(e) => (Exit::from(e), Some(e.to_string())),
         };
+        // Who stops a worker that waits wants nothing else of it.
+        let own = if is_stopped && own == Exit::TryLater { Exit::Done } else { own };
         if !args.quiet {
             out::say(&line(job));
         }

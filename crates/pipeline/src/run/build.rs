@@ -374,7 +374,15 @@ fn queue(
     });
     let policy = Policy::from(manifest).call;
     let around = (folder.to_owned(), policy, context.stop.clone());
-    Ok(Box::new(QueueSource::new(tasks, layer, context.tasks.clone(), around, bring)))
+    // An explicit coordinate reference system overrides that of the source.
+    let steps = &manifest.pipeline.steps;
+    let first = steps.iter().find(|form| form.set_crs.is_some() || form.reproject.is_some());
+    let plausible = match first.and_then(|form| form.set_crs.as_deref()) {
+        _ if from.trust_crs => None,
+        Some(name) => Some(step::crs(name)?),
+        None => layer.crs.clone(),
+    };
+    Ok(Box::new(QueueSource::new(tasks, layer, context.tasks.clone(), around, (bring, plausible))))
 }
 
 /// Whether only changes are read.

@@ -380,7 +380,7 @@ impl Setup<'_> {
         let found = if began.resumed {
             begin::find(entry, Commits { batches: committed, keeps }, saved.as_ref(), standing.clone())?
         } else {
-            if spec.mode == WriteMode::Append {
+            if spec.mode == WriteMode::Append && !spec.by_tasks {
                 begin::stray(saved.as_ref())?;
             }
             SinkProgress::Nothing
@@ -644,12 +644,12 @@ fn pump(
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
     let in_work = landing.in_work;
-    let is_endless = source.is_endless();
+    let endless = source.is_endless().then_some(watch.stop.as_ref());
     let since = landing.since.as_ref().map(|(field, scope)| (field.clone(), scope.from()));
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(source, &pages, (watch, in_work), since));
-        let middle = scope
-            .spawn(move || transform(incoming, &works, steps, (gates, traffic), (committed, is_endless)));
+        let middle =
+            scope.spawn(move || transform(incoming, &works, steps, (gates, traffic), (committed, endless)));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {
@@ -663,10 +663,14 @@ fn pump(
         drop(ready);
         let ended = middle.join();
         let panicked = ended.is_err();
-        let ended = ended.unwrap_or_else(|_| {
+        let mut ended = ended.unwrap_or_else(|_| {
             TransformEnd::Broken("internal error in a step; please report this bug".into())
         });
-        let told = reader.join().unwrap_or_default();
+        let read = reader.join();
+        if read.is_err() {
+            ended = TransformEnd::Broken("internal error in the source; please report this bug".into());
+        }
+        let told = read.unwrap_or_default();
         (failed.unwrap_or(ended), told, panicked)
     })
 }

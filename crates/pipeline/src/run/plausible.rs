@@ -31,7 +31,8 @@ pub(super) fn watched(
     pipeline: &manifest::Pipeline,
     declared: Option<&Crs>,
 ) -> Result<Box<dyn Source>, String> {
-    if pipeline.source.as_ref().is_some_and(|form| form.trust_crs) {
+    // The tasks of a queue are judged one by one.
+    if source.is_endless() || pipeline.source.as_ref().is_some_and(|form| form.trust_crs) {
         return Ok(source);
     }
     // An explicit coordinate reference system overrides that of the source.

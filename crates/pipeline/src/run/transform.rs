@@ -113,14 +113,19 @@ pub(super) fn transform(
     works: &SyncSender<BatchWork>,
     mut steps: Vec<Named>,
     (gates, traffic): (&mut Gates, &Traffic),
-    (committed, is_endless): (u64, bool),
+    (committed, endless): (u64, Option<&AtomicBool>),
 ) -> TransformEnd {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (from, last) = stages(scope, pages, &mut steps, &is_over);
-        let ended = judge_all(&from, works, (last, &is_over), (gates, traffic), (committed, is_endless));
+        let ended =
+            judge_all(&from, works, (last, &is_over), (gates, traffic), (committed, endless.is_some()));
         // The threads before it need not wait for a service or a receiver any more.
         is_over.store(true, Ordering::Relaxed);
+        // A source without an end may wait for what nobody takes any more.
+        if let Some(stop) = endless {
+            stop.store(true, Ordering::Relaxed);
+        }
         ended
     })
 }

@@ -89,8 +89,12 @@ struct DeskState {
     taken: Vec<Receipt>,
     next_page: u64,
     next_record: u64,
+    /// The bytes of the messages in the inbox.
+    inbox_bytes: usize,
     /// Nothing more will come.
     is_closed: bool,
+    /// A run works on its tasks.
+    is_open: bool,
 }
 
 /// The tasks of one pipeline.
@@ -108,6 +112,9 @@ pub struct TaskDesk {
     pub counts: DeskCounts,
 }
 
+/// The bytes of messages in the inbox, and on a page, beyond which no more are taken.
+const INBOX_BYTES: usize = 64 << 20;
+const PAGE_BYTES: usize = 32 << 20;
 /// How long a wait lasts before the reason to wait is looked at again.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -136,6 +143,7 @@ impl TaskDesk {
     /// Sets the table of tasks of the sink, which the run has opened.
     pub(crate) fn set_table(&self, table: Box<dyn TaskTable>) {
         *lock(&self.table) = Some(table);
+        self.state().is_open = true;
     }
 
     /// Uses the table of tasks.
@@ -145,30 +153,34 @@ impl TaskDesk {
 
     /// The number of tasks that it can take.
     pub(super) fn free(&self) -> usize {
-        self.capacity.saturating_sub(self.state().inbox.len())
+        let state = self.state();
+        if !state.is_open || state.inbox_bytes > INBOX_BYTES {
+            return 0;
+        }
+        let late = state.committed.len().saturating_sub(self.work_max);
+        self.capacity.saturating_sub(state.inbox.len() + late)
     }
 
-    /// Puts a task into the inbox.
-    pub(super) fn put(&self, received: ReceivedTask) {
+    /// Puts a task into the inbox; returns it if nobody works here any more.
+    pub(super) fn put(&self, received: ReceivedTask) -> Option<Delivery> {
+        let mut state = self.state();
+        if !state.is_open {
+            return Some(received.delivery);
+        }
         self.counts.received.fetch_add(1, Ordering::Relaxed);
         if received.delivery.deliveries > 1 {
             self.counts.redelivered.fetch_add(1, Ordering::Relaxed);
         }
-        self.state().inbox.push_back(received);
+        state.inbox_bytes += received.delivery.message.body.len();
+        state.inbox.push_back(received);
         self.changed.notify_all();
+        None
     }
 
     /// Nothing more will be received.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();
-    }
-
-    /// Waits up to `wait` until the desk can take something.
-    pub(super) fn wait_for_room(&self, wait: Duration) {
-        let state = self.state();
-        let full = |state: &mut DeskState| state.inbox.len() >= self.capacity && !state.is_closed;
-        let _unused = self.changed.wait_timeout_while(state, wait.min(SLICE), full);
     }
 
     /// Takes tasks out of the inbox, as many as may be in work; waits a moment for the first. `None` if
@@ -184,11 +196,20 @@ impl TaskDesk {
             Ok(waited) => waited,
             Err(poisoned) => poisoned.into_inner(),
         };
-        let count = room(&state).min(state.inbox.len());
+        let (mut count, mut bytes) = (0, 0);
+        for task in state.inbox.iter().take(room(&state)) {
+            bytes += task.delivery.message.body.len();
+            if count > 0 && bytes > PAGE_BYTES {
+                break;
+            }
+            count += 1;
+        }
         if state.inbox.is_empty() && state.is_closed {
             return None;
         }
         let taken: Vec<ReceivedTask> = state.inbox.drain(..count).collect();
+        let bytes: usize = taken.iter().map(|task| task.delivery.message.body.len()).sum();
+        state.inbox_bytes = state.inbox_bytes.saturating_sub(bytes);
         state.taken = taken.iter().map(|task| task.delivery.receipt.clone()).collect();
         self.changed.notify_all();
         Some(taken)
@@ -269,17 +290,18 @@ impl TaskDesk {
         page.map(|tasks| tasks.iter().map(end).collect()).unwrap_or_default()
     }
 
-    /// Takes tasks out of a page that another worker has taken over; returns the numbers of their
-    /// records.
-    pub(crate) fn lose(&self, position: &str, keys: &[String]) -> Vec<Range<u64>> {
+    /// Takes tasks out of a page that another worker has taken over. The attempt does not count, because
+    /// this worker lives.
+    pub(super) fn lose(&self, position: &str, keys: &[String]) -> Vec<RunningTask> {
         let mut state = self.state();
         let Some(page) = position.parse().ok().and_then(|page: u64| state.pages.get_mut(&page)) else {
             return Vec::new();
         };
         let is_lost = |task: &RunningTask| keys.contains(&task.delivery.message.key);
-        let lost: Vec<Range<u64>> =
-            page.iter().filter(|task| is_lost(task)).map(|task| task.records.clone()).collect();
-        page.retain(|task| !is_lost(task));
+        let (lost, held): (Vec<_>, Vec<_>) = std::mem::take(page).into_iter().partition(is_lost);
+        *page = held;
+        let claims = lost.iter().map(|task| (task.delivery.message.key.clone(), task.token));
+        state.unreleased.extend(claims);
         self.counts.lost.fetch_add(lost.len() as u64, Ordering::Relaxed);
         lost
     }
@@ -305,9 +327,12 @@ impl TaskDesk {
     }
 
     /// Tasks that had ended before: only the acknowledgement was missing.
-    pub(super) fn ended_before(&self, deliveries: Vec<Delivery>) {
-        self.counts.repeated.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
-        let committed = deliveries.into_iter().map(|delivery| CommittedTask { delivery, dead: None });
+    pub(super) fn ended_before(&self, tasks: Vec<(Delivery, Option<String>)>) {
+        self.counts.repeated.fetch_add(tasks.len() as u64, Ordering::Relaxed);
+        let committed = tasks.into_iter().map(|(delivery, reason)| {
+            // The process may have died before it published the dead letter.
+            CommittedTask { delivery, dead: reason.map(|reason| split(Some(&reason))) }
+        });
         self.state().committed.extend(committed);
         self.changed.notify_all();
     }
@@ -335,7 +360,9 @@ impl TaskDesk {
 
     /// Removes tasks from the inbox whose leases have ended: another worker has them.
     pub(super) fn expire(&self, lost: &[Receipt]) {
-        self.state().inbox.retain(|task| !lost.contains(&task.delivery.receipt));
+        let mut state = self.state();
+        state.inbox.retain(|task| !lost.contains(&task.delivery.receipt));
+        state.inbox_bytes = state.inbox.iter().map(|task| task.delivery.message.body.len()).sum();
         self.changed.notify_all();
     }
 
@@ -343,6 +370,7 @@ impl TaskDesk {
     /// does not count. Returns what goes back to the queue.
     pub(super) fn abandon(&self) -> Vec<Delivery> {
         let mut state = self.state();
+        (state.is_open, state.inbox_bytes) = (false, 0);
         let mut deliveries: Vec<Delivery> = state.inbox.drain(..).map(|task| task.delivery).collect();
         for task in std::mem::take(&mut state.pages).into_values().flatten() {
             state.unreleased.push((task.delivery.message.key.clone(), task.token));
@@ -352,7 +380,6 @@ impl TaskDesk {
         state.taken.clear();
         drop(state);
         self.release(&[]);
-        self.counts.requeued.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
         deliveries
     }
 
@@ -366,7 +393,7 @@ impl TaskDesk {
         if let Some(Ok(())) = self.with_table(|table| table.release(&all)) {
             return;
         }
-        self.state().unreleased = all;
+        self.state().unreleased.extend(all);
     }
 }
 

@@ -30,6 +30,12 @@ const SIDELINE: Duration = Duration::from_secs(5);
 const SIDELINE_MAX: Duration = Duration::from_secs(900);
 /// The longest pause after an error of the queue.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A task that is returned for no longer than this comes again while a worker runs once.
+const MOMENT: Duration = Duration::from_secs(10);
+/// How long a worker that runs once waits for a queue that is down.
+const ONCE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long acknowledgements are tried after the end.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
 /// How often the depth of the queue is read.
 const LOOK: Duration = Duration::from_secs(5);
 /// The most messages of one call.
@@ -38,6 +44,8 @@ const BATCH_MAX: usize = 1000;
 /// A desk in a feed.
 pub(super) struct FedDesk {
     pub(super) desk: Arc<TaskDesk>,
+    /// Where its dead letters are published, too.
+    dead: Option<Arc<dyn Transport>>,
     /// Until when its pipeline takes nothing, in milliseconds since 1970.
     parked_until: AtomicI64,
     /// Since when it is full.
@@ -47,8 +55,6 @@ pub(super) struct FedDesk {
 /// A queue and the desks that it serves.
 pub(crate) struct Feed {
     transport: Arc<dyn Transport>,
-    /// Where dead letters are published, too.
-    dead: Option<Arc<dyn Transport>>,
     runtime: Arc<Runtime>,
     desks: Vec<FedDesk>,
     lease: Duration,
@@ -60,14 +66,18 @@ pub(crate) struct Feed {
     /// Set when all pipelines have ended: what is committed is acknowledged, then it ends.
     is_over: AtomicBool,
     depth: Mutex<Option<QueueDepth>>,
+    /// Until when a task is in the queue that was returned for a moment, in milliseconds since 1970.
+    returned_until: AtomicI64,
+    /// Why a feed that runs once could not go on.
+    failure: Mutex<Option<String>>,
 }
 
 /// How a feed is set up.
 pub(super) struct FeedSetup {
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) dead: Option<Arc<dyn Transport>>,
     pub(super) runtime: Arc<Runtime>,
-    pub(super) desks: Vec<Arc<TaskDesk>>,
+    /// The desks, each with its dead queue.
+    pub(super) desks: Vec<(Arc<TaskDesk>, Option<Arc<dyn Transport>>)>,
     pub(super) lease: Duration,
     pub(super) bytes_max: u64,
     pub(super) is_once: bool,
@@ -76,11 +86,27 @@ pub(super) struct FeedSetup {
 
 impl Feed {
     pub(super) fn new(setup: FeedSetup) -> Arc<Feed> {
-        let FeedSetup { transport, dead, runtime, desks, lease, bytes_max, is_once, stop } = setup;
-        let fed = |desk| FedDesk { desk, parked_until: AtomicI64::new(0), full_since: Mutex::default() };
+        let FeedSetup { transport, runtime, desks, lease, bytes_max, is_once, stop } = setup;
+        let fed = |(desk, dead)| {
+            let (parked_until, full_since) = (AtomicI64::new(0), Mutex::default());
+            FedDesk { desk, dead, parked_until, full_since }
+        };
         let desks = desks.into_iter().map(fed).collect();
         let (is_over, depth) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Feed { transport, dead, runtime, desks, lease, bytes_max, is_once, stop, is_over, depth })
+        let (returned_until, failure) = (AtomicI64::new(0), Mutex::default());
+        Arc::new(Feed {
+            transport,
+            runtime,
+            desks,
+            lease,
+            bytes_max,
+            is_once,
+            stop,
+            is_over,
+            depth,
+            returned_until,
+            failure,
+        })
     }
 
     /// The last reading of the depth.
@@ -111,6 +137,10 @@ impl Feed {
             return;
         }
         desk.counts.requeued.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
+        if delay <= MOMENT {
+            let until = now_ms().saturating_add(i64::try_from(delay.as_millis()).unwrap_or(0));
+            self.returned_until.fetch_max(until, Ordering::Relaxed);
+        }
         if let Err(e) = self.runtime.block_on(self.transport.requeue(&deliveries, delay)) {
             warn!(target: "tidegate::queue", count = deliveries.len(), "cannot return tasks, they come again when their leases end: {e}");
         }
@@ -119,26 +149,42 @@ impl Feed {
     /// Receives until it is told to stop, or the queue is empty and it runs once.
     pub(super) fn receive(&self) {
         let mut pause = Duration::from_millis(100);
-        let mut came = Instant::now();
+        let (mut came, mut failed): (Instant, Option<Instant>) = (Instant::now(), None);
+        let mut progress = (0, Instant::now());
         while !self.is_stopped() {
             let room = self.room();
             if room == 0 {
-                if let Some(fed) = self.desks.first() {
-                    fed.desk.wait_for_room(WAIT);
-                }
+                std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
             let wait = if came.elapsed() > IDLE { IDLE_WAIT } else { WAIT };
             match self.runtime.block_on(self.transport.receive(room.min(BATCH_MAX), wait)) {
-                Ok(deliveries) if deliveries.is_empty() && self.is_once && self.is_empty() => break,
+                Ok(deliveries) if deliveries.is_empty() && self.is_once && self.is_empty() => {
+                    // What was returned for a moment comes again, unless it waits for what never comes.
+                    let ended = self.ended();
+                    if ended != progress.0 {
+                        progress = (ended, Instant::now());
+                    }
+                    let is_waiting = now_ms() < self.returned_until.load(Ordering::Relaxed) + 500;
+                    if !is_waiting || progress.1.elapsed() > MOMENT {
+                        break;
+                    }
+                    self.sleep(Duration::from_millis(100));
+                }
                 Ok(deliveries) => {
+                    failed = None;
                     pause = Duration::from_millis(100);
                     if !deliveries.is_empty() {
                         came = Instant::now();
                     }
                     self.route(deliveries);
                 }
+                Err(e) if self.is_once && failed.is_some_and(|at| at.elapsed() > ONCE_PATIENCE) => {
+                    *lock(&self.failure) = Some(e.to_string());
+                    break;
+                }
                 Err(e) => {
+                    failed.get_or_insert_with(Instant::now);
                     warn!(target: "tidegate::queue", "{e}; trying again in {pause:?}");
                     self.sleep(pause);
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -146,6 +192,23 @@ impl Feed {
             }
         }
         self.desks.iter().for_each(|fed| fed.desk.close());
+    }
+
+    /// Why it could not go on, if it runs once.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// The number of tasks that have ended.
+    fn ended(&self) -> u64 {
+        let count = |fed: &FedDesk| {
+            let counts = &fed.desk.counts;
+            [&counts.done, &counts.dead, &counts.repeated]
+                .map(|n| n.load(Ordering::Relaxed))
+                .iter()
+                .sum::<u64>()
+        };
+        self.desks.iter().map(count).sum()
     }
 
     /// Whether nothing can be delivered now, as the server says.
@@ -178,11 +241,14 @@ impl Feed {
             // Who publishes without our program need not know how a transport carries the key.
             match &task {
                 Ok(task) => delivery.message.key.clone_from(&task.key),
-                Err(_) if delivery.message.key.is_empty() => {
-                    let hash: [u8; 32] = Sha256::digest(&delivery.message.body).into();
+                // The key may be that of a task: a bad message must not stand for it.
+                Err(_) => {
+                    let mut hash = Sha256::new_with_prefix(delivery.message.key.as_bytes());
+                    hash.update([0]);
+                    hash.update(&delivery.message.body);
+                    let hash: [u8; 32] = hash.finalize().into();
                     delivery.message.key = format!("message {}", hex(&hash[..8]));
                 }
-                Err(_) => {}
             }
             let found = match &task {
                 Ok(task) => self.desks.iter().find(|fed| fed.desk.kinds.contains(&task.kind)),
@@ -200,20 +266,22 @@ impl Feed {
                 }
                 (None, Err(_)) => continue,
             };
-            if fed.is_parked() || fed.desk.free() == 0 {
+            let returned = if fed.is_parked() || fed.desk.free() == 0 {
+                Some(delivery)
+            } else {
+                fed.desk.put(ReceivedTask { delivery, task })
+            };
+            if let Some(delivery) = returned {
                 let wait = fed.parked_for().clamp(SIDELINE, SIDELINE_MAX);
                 self.requeue(&fed.desk, vec![delivery], wait);
-            } else {
-                fed.desk.put(ReceivedTask { delivery, task });
             }
         }
     }
 
-    /// Extends the leases of everything that is held, and acknowledges what is committed, until the end.
-    pub(super) fn keep(&self) {
-        let mut extended = Instant::now();
-        let mut looked: Option<Instant> = None;
+    /// Acknowledges what is committed, until the end.
+    pub(super) fn settle_all(&self) {
         let mut pause = Duration::ZERO;
+        let mut over: Option<Instant> = None;
         loop {
             let is_over = self.is_over.load(Ordering::Relaxed);
             match self.acknowledge() {
@@ -226,13 +294,21 @@ impl Feed {
                 Err(e) => {
                     pause = (pause * 2).clamp(Duration::from_millis(100), PAUSE_MAX);
                     warn!(target: "tidegate::queue", "cannot acknowledge: {e}; trying again in {pause:?}");
-                    if is_over && pause >= PAUSE_MAX {
+                    if is_over && over.get_or_insert_with(Instant::now).elapsed() > SETTLE_MAX {
                         info!(target: "tidegate::queue", "committed tasks were not acknowledged; they come again and change nothing");
                         return;
                     }
-                    std::thread::sleep(pause);
+                    std::thread::sleep(if is_over { pause.min(Duration::from_millis(500)) } else { pause });
                 }
             }
+        }
+    }
+
+    /// Extends the leases of everything that is held, and looks at the queue, until the end.
+    pub(super) fn keep(&self) {
+        let (mut extended, mut looked): (Instant, Option<Instant>) = (Instant::now(), None);
+        while !self.is_over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
             if extended.elapsed() >= self.lease / 3 {
                 extended = Instant::now();
                 self.extend();
@@ -250,9 +326,6 @@ impl Feed {
     }
 
     fn extend(&self) {
-        if !self.transport.promises().leases {
-            return;
-        }
         for fed in &self.desks {
             let receipts = fed.desk.receipts();
             for some in receipts.chunks(BATCH_MAX) {
@@ -275,24 +348,35 @@ impl Feed {
     fn acknowledge(&self) -> Result<usize, QueueError> {
         let mut count = 0;
         for fed in &self.desks {
-            let tasks = fed.desk.take_committed();
-            if tasks.is_empty() {
-                continue;
+            let (dead, done): (Vec<_>, Vec<_>) = fed
+                .desk
+                .take_committed()
+                .into_iter()
+                .partition(|task| task.dead.is_some() && fed.dead.is_some());
+            for (tasks, to) in [(done, None), (dead, fed.dead.as_deref())] {
+                if tasks.is_empty() {
+                    continue;
+                }
+                if let Err(e) = self.runtime.block_on(self.settle(&tasks, to)) {
+                    fed.desk.not_acknowledged(tasks);
+                    return Err(e);
+                }
+                count += tasks.len();
             }
-            if let Err(e) = self.runtime.block_on(self.settle(&tasks)) {
-                fed.desk.not_acknowledged(tasks);
-                return Err(e);
-            }
-            count += tasks.len();
         }
         Ok(count)
     }
 
-    async fn settle(&self, tasks: &[CommittedTask]) -> Result<(), QueueError> {
-        if let Some(dead) = &self.dead {
-            let letters: Vec<_> = tasks.iter().filter_map(CommittedTask::dead_message).collect();
-            for some in letters.chunks(BATCH_MAX) {
-                dead.publish(some).await?;
+    async fn settle(&self, tasks: &[CommittedTask], dead: Option<&dyn Transport>) -> Result<(), QueueError> {
+        if let Some(dead) = dead {
+            for letter in tasks.iter().filter_map(CommittedTask::dead_message) {
+                match dead.publish(std::slice::from_ref(&letter)).await {
+                    Err(e) if e.is_transient() => return Err(e),
+                    Err(e) => {
+                        warn!(target: "tidegate::queue", key = letter.key, "the dead queue does not take a letter, which is in the store: {e}");
+                    }
+                    Ok(_) => {}
+                }
             }
         }
         let receipts: Vec<Receipt> = tasks.iter().map(|task| task.delivery.receipt.clone()).collect();

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::desk::TaskDesk;
 use super::feed::Feed;
 use crate::sink::{TaskEnd, TaskTable};
 use crate::step::Reject;
+
+/// How long a task stays in the queue that another worker has taken over.
+const RETURNED: Duration = Duration::from_secs(2);
 
 /// The desk of a pipeline, and the queue that feeds it.
 #[derive(Clone)]
@@ -40,7 +44,11 @@ impl TaskLink {
 
     /// Takes tasks out of a page; returns the numbers of their records.
     pub(crate) fn lose(&self, position: &str, keys: &[String]) -> Vec<Range<u64>> {
-        self.desk.lose(position, keys)
+        let lost = self.desk.lose(position, keys);
+        let records = lost.iter().map(|task| task.records.clone()).collect();
+        // They come again and are known as done, or their worker has died.
+        self.feed.requeue(&self.desk, lost.into_iter().map(|task| task.delivery).collect(), RETURNED);
+        records
     }
 
     /// A page is in the sink.

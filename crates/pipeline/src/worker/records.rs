@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tidegate_core::Code;
+use tidegate_geo::crs::Plausibility;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::format::{self, Rejected};
 use tidegate_geo::{Batch, Crs, Problem, Schema};
@@ -30,16 +31,58 @@ fn problem(code: Code, message: impl Into<String>) -> PayloadProblem {
 pub(super) struct PayloadRules {
     pub(super) bytes_max: u64,
     pub(super) crs: Option<Crs>,
+    /// The system in which the coordinates must be possible, unless the manifest trusts them.
+    pub(super) plausible: Option<Crs>,
     /// The directory that paths of objects are relative to.
     pub(super) folder: PathBuf,
 }
 
+impl PayloadRules {
+    /// Rejects records whose coordinates cannot be in the system.
+    pub(super) fn plausible(&self, batch: Batch, rejected: &mut Vec<Rejected>) -> Batch {
+        let Some(crs) = &self.plausible else { return batch };
+        if Plausibility::new(crs).see_batch(&batch).is_ok() {
+            return batch;
+        }
+        let mut keep = vec![true; batch.len()];
+        for (row, keep) in keep.iter_mut().enumerate() {
+            let Some(bounds) = batch.bounds(row) else { continue };
+            let Err(problem) = Plausibility::new(crs).accepted_by(ACCEPT).see(bounds) else { continue };
+            *keep = false;
+            let (record, (span, raw)) = (batch.record(row), batch.origin(row));
+            let problems = vec![Problem { record: Some(record), ..problem }];
+            rejected.push(Rejected { record, span, raw: raw.to_vec(), problems });
+        }
+        batch.filter(&keep)
+    }
+}
+
+/// The advice if the coordinates are right nevertheless.
+const ACCEPT: &str = "to accept them, set `source.trust_crs: true`";
+
+/// The members of a payload that say what it is.
 #[derive(serde::Deserialize)]
 struct PayloadShape<'a> {
-    #[serde(rename = "type")]
-    kind: Option<&'a str>,
+    #[serde(rename = "type", borrow)]
+    kind: Option<&'a RawValue>,
     #[serde(borrow)]
-    features: Option<Vec<&'a RawValue>>,
+    features: Option<&'a RawValue>,
+}
+
+impl<'a> PayloadShape<'a> {
+    fn of(text: &'a str) -> Option<PayloadShape<'a>> {
+        serde_json::from_str(text).ok()
+    }
+
+    fn is(&self, kind: &str) -> bool {
+        self.kind
+            .is_some_and(|found| serde_json::from_str::<String>(found.get()).is_ok_and(|found| found == kind))
+    }
+
+    /// Whether it is exactly one feature for the reader.
+    fn is_feature(&self) -> bool {
+        self.is("Feature") && self.features.is_none()
+    }
 }
 
 /// Appends the features of a task to a text, each on its own line; returns how many.
@@ -67,19 +110,31 @@ pub(super) fn append(
     if payload.len() as u64 > rules.bytes_max {
         return Err(too_large(payload.len() as u64, rules));
     }
-    let known: PayloadShape<'_> = serde_json::from_str(payload)
-        .map_err(|_| problem(Code::SCHEMA_MISMATCH, "the payload is not an object with names and values"))?;
-    match (known.kind, known.features) {
-        (Some("FeatureCollection"), Some(features)) => {
-            for one in &features {
+    let not_an_object =
+        || problem(Code::SCHEMA_MISMATCH, "the payload is not an object with names and values");
+    let known = PayloadShape::of(payload).ok_or_else(not_an_object)?;
+    let features = known.features.map(|all| serde_json::from_str::<Vec<&RawValue>>(all.get()));
+    match features {
+        Some(Ok(features)) if known.is("FeatureCollection") => {
+            for (at, one) in features.iter().enumerate() {
+                if !PayloadShape::of(one.get()).is_some_and(|one| one.is_feature()) {
+                    return Err(problem(
+                        Code::SCHEMA_MISMATCH,
+                        format!("`features[{at}]` of the payload is not a GeoJSON feature"),
+                    ));
+                }
                 line(text, one.get());
             }
             Ok(features.len() as u64)
         }
-        (Some("Feature"), _) => {
+        _ if known.is_feature() => {
             line(text, payload);
             Ok(1)
         }
+        _ if known.is("FeatureCollection") || known.is("Feature") => Err(problem(
+            Code::SCHEMA_MISMATCH,
+            "the payload is neither a GeoJSON feature nor a collection of them",
+        )),
         _ => {
             text.extend_from_slice(b"{\"type\":\"Feature\",\"geometry\":null,\"properties\":");
             text.extend_from_slice(payload.as_bytes());
@@ -108,7 +163,11 @@ fn append_file(
     rules: &PayloadRules,
     text: &mut Vec<u8>,
 ) -> Result<u64, PayloadProblem> {
-    let about = std::fs::metadata(path).map_err(|e| problem(Code::NOT_FOUND, format!("{name}: {e}")))?;
+    let about = std::fs::metadata(path).map_err(|e| {
+        let code =
+            if e.kind() == std::io::ErrorKind::NotFound { Code::NOT_FOUND } else { Code::UNEXPECTED_BODY };
+        problem(code, format!("{name}: {e}"))
+    })?;
     if about.len() > rules.bytes_max {
         return Err(too_large(about.len(), rules));
     }

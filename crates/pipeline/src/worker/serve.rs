@@ -113,6 +113,11 @@ impl WorkerJob {
                 "a queue delivers one task after the other, so the sink must be written by key or appended to; set `sink.key`, or `sink.mode: append`".into(),
             ));
         }
+        if manifest.pipeline.steps.iter().any(|step| step.dedupe.is_some()) {
+            return Err(RunError::Setup(
+                "steps: `dedupe` looks for duplicates in a whole run, and a worker has none; use `sink.key` so that the last one counts".into(),
+            ));
+        }
         let id = manifest.pipeline.id.clone();
         let kinds = if tasks.kinds.is_empty() { vec![id.clone()] } else { tasks.kinds.clone() };
         let lease = Duration::from_secs_f64(tasks.lease_seconds);
@@ -133,6 +138,13 @@ impl WorkerJob {
             bytes_max,
             feed: None,
         })
+    }
+
+    /// Returns everything to the queue that is not committed.
+    pub fn give_up(&self) {
+        if let Some(feed) = &self.feed {
+            feed.requeue(&self.desk, self.desk.abandon(), Duration::ZERO);
+        }
     }
 
     /// The manifest.
@@ -219,7 +231,7 @@ fn connect(
     let runtime = Arc::new(runtime);
     let mut together: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (at, job) in jobs.iter().enumerate() {
-        together.entry((job.address.to_string(), job.group.clone())).or_default().push(at);
+        together.entry((job.address.identity(), job.group.clone())).or_default().push(at);
     }
     let mut feeds = Vec::new();
     for ((_, group), members) in together {
@@ -228,12 +240,14 @@ fn connect(
         let lease = own.iter().map(|job| job.lease).min().unwrap_or(first.lease);
         let queue = QueueOptions { group, worker: options.worker.clone(), lease };
         let transport = runtime.block_on(open(&first.address, &queue)).map_err(|e| unusable(&e))?;
-        let dead = dead_queue(first, &queue, &runtime)?;
-        let desks = own.iter().map(|job| job.desk.clone()).collect();
+        let mut desks = Vec::new();
+        for job in &own {
+            desks.push((job.desk.clone(), dead_queue(job, &queue, &runtime)?));
+        }
         let (is_once, stop) = (options.is_once, options.stop.clone());
         let bytes_max = own.iter().map(|job| job.bytes_max).max().unwrap_or(u64::MAX);
         let runtime = runtime.clone();
-        let feed = Feed::new(FeedSetup { transport, dead, runtime, desks, lease, bytes_max, is_once, stop });
+        let feed = Feed::new(FeedSetup { transport, runtime, desks, lease, bytes_max, is_once, stop });
         for at in members {
             if let Some(job) = jobs.get_mut(at) {
                 job.feed = Some(feed.clone());
@@ -275,6 +289,7 @@ pub fn serve(
         for feed in &feeds {
             scope.spawn(|| feed.receive());
             scope.spawn(|| feed.keep());
+            scope.spawn(|| feed.settle_all());
         }
         scope.spawn(|| meanwhile(jobs, &is_over));
         let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(move || work(job, options, watch))).collect();
@@ -284,6 +299,13 @@ pub fn serve(
         is_over.store(true, Ordering::Relaxed);
         ends
     });
+    // What was on its way when the pipelines ended.
+    for job in jobs {
+        job.give_up();
+    }
+    if let Some(why) = feeds.iter().find_map(|feed| feed.failure()) {
+        return Err(RunError::Later(why));
+    }
     drop(feeds);
     // A call to the queue that hangs does not hold up the end.
     if let Ok(runtime) = Arc::try_unwrap(runtime) {
@@ -332,12 +354,18 @@ fn work(
         let began = Instant::now();
         let own = Arc::new(RunWatch { telemetry: job.telemetry.clone(), ..RunWatch::default() });
         watch(job, &own);
-        let end = with_stop(&options.stop, &own.stop, || run(&job.manifest, &run_options, &own));
+        let run = || run(&job.manifest, &run_options, &own);
+        let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        let end = with_stop(&options.stop, &own.stop, run).unwrap_or_else(|_| {
+            Err(RunError::Broken("internal error in a worker; please report this bug".into()))
+        });
         if began.elapsed() > PAUSE_MAX {
             pause = PAUSE;
         }
         let wait = retry_after(&end, &mut pause)
             .filter(|_| !options.is_once && !options.stop.load(Ordering::Relaxed));
+        // Nothing more comes while the rest is returned.
+        feed.park(&job.desk, i64::MAX);
         let back = job.desk.abandon();
         if !back.is_empty() {
             let delay = match (&wait, &end) {
@@ -350,11 +378,8 @@ fn work(
             feed.requeue(&job.desk, back, delay);
         }
         StateDir::remove_worker(&run_options.state, &job.manifest.pipeline.id, &options.worker);
-        let Some(wait) = wait else {
-            // Nobody takes the tasks of this pipeline any more; those of others are not held up.
-            feed.park(&job.desk, i64::MAX);
-            return end;
-        };
+        // Nobody takes the tasks of this pipeline any more; those of others are not held up.
+        let Some(wait) = wait else { return end };
         let until = now_ms().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
         feed.park(&job.desk, until);
         let id = &job.manifest.pipeline.id;
@@ -390,7 +415,8 @@ fn retry_after(end: &PipelineEnd, pause: &mut Duration) -> Option<Duration> {
     match end {
         Ok(RunReport { end: End::TryLater(_, until), .. }) => Some(left(until.millis()).max(backoff())),
         Err(RunError::Service { until: Some(until), .. }) => Some(left(until.millis()).max(backoff())),
-        Err(RunError::SinkUnavailable(_) | RunError::Later(_)) => Some(backoff()),
+        Ok(RunReport { end: End::Suspended(_), .. })
+        | Err(RunError::SinkUnavailable(_) | RunError::Later(_)) => Some(backoff()),
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Crs, Problem, Schema};
 use tidegate_queue::{Delivery, Geotask, now_ms};
+use tracing::warn;
 
 use super::desk::{ClaimedTask, ReceivedTask, RunningTask, TaskDesk};
 use super::feed::Feed;
@@ -22,7 +23,7 @@ use crate::lane::Clock;
 use crate::manifest::{SourceSpec, TaskGeometry, TaskSource};
 use crate::run::source::{Page, Source};
 use crate::run::{crash, patiently};
-use crate::sink::{Claim, SinkError, TaskState};
+use crate::sink::{Claim, SinkError, TaskRow, TaskState};
 use crate::source::IdentifierHash;
 use crate::step::{self, StepError};
 
@@ -81,9 +82,10 @@ impl QueueSource {
         layer: Layer,
         desk: Option<TaskLink>,
         (folder, policy, stop): (PathBuf, CallPolicy, Arc<AtomicBool>),
-        fetch: FetchObject,
+        (fetch, trusted): (FetchObject, Option<Crs>),
     ) -> QueueSource {
-        let rules = PayloadRules { bytes_max: tasks.bytes_max, crs: layer.crs.clone(), folder };
+        let crs = layer.crs.clone();
+        let rules = PayloadRules { bytes_max: tasks.bytes_max, crs, plausible: trusted, folder };
         QueueSource {
             layer,
             desk,
@@ -133,13 +135,15 @@ impl QueueSource {
     }
 
     /// Deletes the ends of old tasks, now and then.
-    fn forget(&mut self, desk: &TaskDesk) -> Result<(), StepError> {
+    fn forget(&mut self, desk: &TaskDesk) {
         if self.forgotten.is_some_and(|at| at.elapsed() < FORGET) {
-            return Ok(());
+            return;
         }
         self.forgotten = Some(Instant::now());
         let before = now_ms().saturating_sub(self.remember_ms);
-        self.in_table(desk, |table| table.forget(before)).map(drop)
+        if let Some(Err(e)) = desk.with_table(|table| table.forget(before)) {
+            warn!(target: "tidegate::queue", "cannot delete the ends of old tasks, it is tried again in an hour: {e}");
+        }
     }
 
     /// Claims tasks. Those on which a worker has died are put aside, unless they are claimed alone.
@@ -167,10 +171,13 @@ impl QueueSource {
             }
         };
         let (mut ended, mut claimed, mut suspects) = (Vec::new(), Vec::new(), Vec::new());
+        let mut repeated = Vec::new();
         for ((delivery, content), claim) in received.into_iter().zip(claims) {
             match claim {
-                // The first message of a task that came twice is the one that counts.
-                Claim::Ended(_) | Claim::Repeated => ended.push(delivery),
+                Claim::Ended(state) => ended.push((delivery, state)),
+                // The first message of a task that came twice is the one that counts. The other comes again,
+                // and is acknowledged when the task has ended.
+                Claim::Repeated => repeated.push(delivery),
                 Claim::Granted { token, attempts } => {
                     let crashes = attempts.saturating_sub(1);
                     let content = if crashes >= self.crashes_max {
@@ -180,19 +187,48 @@ impl QueueSource {
                         content
                     };
                     match content {
-                        Ok(task) if crashes > 0 && !is_alone => suspects.push((delivery, token, task)),
+                        Ok(task) if crashes > 0 && crashes + 1 >= self.crashes_max && !is_alone => {
+                            suspects.push((delivery, token, task))
+                        }
                         content => claimed.push(ClaimedTask { delivery, token, content }),
                     }
                 }
             }
         }
+        feed.requeue(desk, repeated, AFTER);
         if !ended.is_empty() {
-            desk.ended_before(ended);
+            let reasons = self.reasons(desk, &ended)?;
+            let reason = |key: &String| reasons.get(key).cloned();
+            let known = ended.into_iter().map(|(delivery, _)| {
+                let reason = reason(&delivery.message.key);
+                (delivery, reason)
+            });
+            desk.ended_before(known.collect());
         }
         if !suspects.is_empty() {
             desk.suspect(suspects);
         }
         Ok(claimed)
+    }
+
+    /// Why tasks that had ended before are dead.
+    fn reasons(
+        &self,
+        desk: &TaskDesk,
+        ended: &[(Delivery, TaskState)],
+    ) -> Result<BTreeMap<String, String>, StepError> {
+        let dead = ended.iter().filter(|(_, state)| *state == TaskState::Dead);
+        let keys: Vec<String> = dead.map(|(delivery, _)| delivery.message.key.clone()).collect();
+        if keys.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let rows = self.in_table(desk, |table| table.rows(&keys))?;
+        let reason = |row: Option<TaskRow>| row.and_then(|row| row.reason);
+        Ok(keys
+            .into_iter()
+            .zip(rows.into_iter().map(reason))
+            .filter_map(|(key, why)| Some((key, why?)))
+            .collect())
     }
 
     /// Returns tasks to the queue that must come after others which are not done; a task is dead if one
@@ -212,7 +248,14 @@ impl QueueSource {
         needed.dedup();
         let mut states: BTreeMap<String, Option<TaskState>> = BTreeMap::new();
         if !needed.is_empty() {
-            let rows = self.in_table(desk, |table| table.rows(&needed))?;
+            let rows = match self.in_table(desk, |table| table.rows(&needed)) {
+                Ok(rows) => rows,
+                Err(error) => {
+                    let all = received.into_iter().map(|task| task.delivery).collect();
+                    feed.requeue(desk, all, Duration::ZERO);
+                    return Err(error);
+                }
+            };
             states = needed.into_iter().zip(rows.into_iter().map(|row| row.map(|row| row.state))).collect();
         }
         let (mut ready, mut early) = (Vec::new(), Vec::new());
@@ -249,35 +292,58 @@ impl QueueSource {
 
     /// Makes a page of tasks, and puts them into work.
     fn page(&mut self, (desk, feed): (&TaskDesk, &Feed), tasks: Vec<ClaimedTask>) -> Result<Page, StepError> {
-        let mut text = Vec::new();
-        let (mut running, mut dead) = (Vec::new(), Vec::new());
-        let first = desk.next_record();
-        // Readable records come first: the reader counts them from 0.
-        let mut next = first;
+        let (mut readable, mut dead) = (Vec::new(), Vec::new());
         for ClaimedTask { delivery, token, content } in tasks {
             if content.is_ok() {
                 crash::task(&delivery.message.key);
             }
-            let before = text.len();
-            let added = content.map_err(NoRecords::Dead).and_then(|task| self.append(&task, &mut text));
-            match added {
-                Ok(count) => {
-                    running.push(RunningTask { delivery, token, records: next..next + count });
-                    next += count;
-                }
-                Err(NoRecords::Dead(problem)) => {
-                    text.truncate(before);
-                    dead.push((delivery, token, problem));
-                }
+            let mut text = Vec::new();
+            match content.map_err(NoRecords::Dead).and_then(|task| self.append(&task, &mut text)) {
+                Ok(count) => readable.push((delivery, token, text, count)),
+                Err(NoRecords::Dead(problem)) => dead.push((delivery, token, problem)),
                 Err(NoRecords::Later(wait)) => {
-                    text.truncate(before);
                     desk.release(&[(delivery.message.key.clone(), token)]);
                     feed.requeue(desk, vec![delivery], wait);
                 }
             }
         }
-        let schema = self.layer.schema.clone();
-        let (batch, mut rejected) = records::read(&text, &schema, first).map_err(StepError::Broken)?;
+        let (schema, first) = (self.layer.schema.clone(), desk.next_record());
+        let read = |texts: &[&[u8]], count: u64| {
+            let (batch, rejected) = records::read(&texts.concat(), &schema, first)?;
+            let found = (batch.len() + rejected.len()) as u64;
+            if found == count {
+                Ok((batch, rejected))
+            } else {
+                Err(format!("{found} records instead of {count}"))
+            }
+        };
+        let texts: Vec<&[u8]> = readable.iter().map(|(_, _, text, _)| text.as_slice()).collect();
+        let all = read(&texts, readable.iter().map(|(.., count)| count).sum());
+        let (batch, mut rejected) = match all {
+            Ok(all) => all,
+            // One of them cannot be read. The others must not pay for it.
+            Err(_) => {
+                let mut good = Vec::new();
+                for (delivery, token, text, count) in std::mem::take(&mut readable) {
+                    match read(&[&text], count) {
+                        Ok(_) => good.push((delivery, token, text, count)),
+                        Err(what) => {
+                            let what = format!("the payload cannot be read: {what}");
+                            dead.push((delivery, token, Problem::new(Code::UNEXPECTED_BODY, what)));
+                        }
+                    }
+                }
+                readable = good;
+                let texts: Vec<&[u8]> = readable.iter().map(|(_, _, text, _)| text.as_slice()).collect();
+                read(&texts, readable.iter().map(|(.., count)| count).sum()).map_err(StepError::Broken)?
+            }
+        };
+        let batch = self.rules.plausible(batch, &mut rejected);
+        let (mut running, mut next) = (Vec::new(), first);
+        for (delivery, token, _, count) in readable {
+            running.push(RunningTask { delivery, token, records: next..next + count });
+            next += count;
+        }
         for (delivery, token, problem) in dead {
             let problems = vec![Problem { record: Some(next), ..problem }];
             let raw = delivery.message.body.clone();
@@ -365,7 +431,7 @@ impl Source for QueueSource {
             if received.is_empty() {
                 continue;
             }
-            self.forget(&desk)?;
+            self.forget(&desk);
             let received = self.after_others(&desk, &feed, received)?;
             let claimed = self.claim((&desk, &feed), received, false)?;
             if !claimed.is_empty() {

@@ -31,9 +31,10 @@ pub struct TaskSource {
     #[schemars(range(min = 2.0, max = 600.0))]
     pub lease_seconds: f64,
 
-    /// After so many crashes of its workers a task becomes a dead letter.
+    /// After so many crashes of its workers a task becomes a dead letter. At the last attempt it is alone
+    /// in its worker, so that the crash is not the fault of another task.
     #[serde(default = "crashes")]
-    #[schemars(range(min = 1, max = 100))]
+    #[schemars(range(min = 2, max = 100))]
     pub crashes_max: u32,
 
     /// The largest payload of a task in bytes, also of an object that it refers to.

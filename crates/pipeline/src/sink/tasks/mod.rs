@@ -202,7 +202,7 @@ pub trait TaskTable: Send {
     fn claim(&mut self, keys: &[String], worker: &str) -> Result<Vec<Claim>, SinkError>;
 
     /// Releases claims whose work was not finished: queued again, and the attempt does not count.
-    /// A token that is no longer current changes nothing.
+    /// With a token that is no longer current, only the attempt is taken back: its worker lives.
     ///
     /// # Errors
     /// When the sink cannot be written.

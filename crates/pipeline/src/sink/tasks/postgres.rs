@@ -251,7 +251,8 @@ impl TaskTable for PostgresTasks {
             let sql = format!(
                 "INSERT INTO {table} AS t SELECT $1, k, 'running', {NOW}, 1, $3, NULL, {NOW} FROM unnest($2::text[]) AS k
                  ON CONFLICT (pipeline, key) DO UPDATE SET state = 'running',
-                   token = greatest(t.token + 1, EXCLUDED.token), attempts = t.attempts + 1,
+                   token = greatest(t.token + 1, EXCLUDED.token),
+                   attempts = t.attempts + CASE WHEN t.state = 'running' AND t.worker = EXCLUDED.worker THEN 0 ELSE 1 END,
                    worker = EXCLUDED.worker, changed_ms = EXCLUDED.changed_ms
                  WHERE t.state IN ('queued', 'running')
                  RETURNING key, token, attempts"
@@ -281,10 +282,11 @@ impl TaskTable for PostgresTasks {
         self.transact(|client, pipeline, table| -> Result<_, Error> {
             lock(client, table, pipeline, &keys)?;
             let sql = format!(
-                "UPDATE {table} AS t SET state = 'queued', attempts = greatest(attempts - 1, 0), changed_ms = {NOW}
+                "UPDATE {table} AS t SET attempts = greatest(attempts - 1, 0), changed_ms = {NOW},
+                   state = CASE WHEN found.token = c.token THEN 'queued' ELSE t.state END
                  FROM unnest($2::text[], $3::bigint[]) AS c (key, token)
-                 CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = c.key
-                   AND token = c.token AND state = 'running' OFFSET 0) AS found
+                 CROSS JOIN LATERAL (SELECT ctid AS place, token FROM {table} WHERE pipeline = $1 AND key = c.key
+                   AND token >= c.token AND state IN ('queued', 'running') OFFSET 0) AS found
                  WHERE t.ctid = found.place"
             );
             client.execute(&sql, &[&pipeline, &keys, &tokens]).map(drop)

@@ -156,7 +156,8 @@ impl TaskTable for SqliteTasks {
             let mut insert = db.prepare_cached(
                 "INSERT INTO tidegate_task VALUES (?1, ?2, 'running', ?4, 1, ?3, NULL, ?4)
                  ON CONFLICT (pipeline, key) DO UPDATE SET state = 'running',
-                   token = max(token + 1, excluded.token), attempts = attempts + 1,
+                   token = max(token + 1, excluded.token),
+                   attempts = attempts + (state <> 'running' OR worker <> excluded.worker),
                    worker = excluded.worker, changed_ms = excluded.changed_ms
                  WHERE state IN ('queued', 'running')
                  RETURNING token, attempts",
@@ -182,8 +183,9 @@ impl TaskTable for SqliteTasks {
         self.transact(|db, pipeline| {
             let now = now_ms();
             let mut update = db.prepare_cached(
-                "UPDATE tidegate_task SET state = 'queued', attempts = max(attempts - 1, 0), changed_ms = ?4
-                 WHERE pipeline = ?1 AND key = ?2 AND token = ?3 AND state = 'running'",
+                "UPDATE tidegate_task SET attempts = max(attempts - 1, 0), changed_ms = ?4,
+                   state = CASE WHEN token = ?3 THEN 'queued' ELSE state END
+                 WHERE pipeline = ?1 AND key = ?2 AND token >= ?3 AND state IN ('queued', 'running')",
             )?;
             for (key, token) in claims {
                 update.execute(params![pipeline, stored_key(key), token, now])?;

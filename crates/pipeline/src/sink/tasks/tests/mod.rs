@@ -89,7 +89,8 @@ fn fences_a_stale_token(place: &Place) {
     assert_eq!(first.finish(&[done("a", stale)]).unwrap(), ["a"]);
     first.release(&[("a".into(), stale)]).unwrap();
     let row = first.rows(&key).unwrap().remove(0).unwrap();
-    assert_eq!((row.state, row.worker.as_str(), row.attempts), (TaskState::Running, "w2", 2));
+    // Its worker lives, so its attempt was no crash.
+    assert_eq!((row.state, row.worker.as_str(), row.attempts), (TaskState::Running, "w2", 1));
     let mut sink = place.sink("w1");
     sink.put(&place.batch(&["a"])).unwrap();
     assert_eq!(sink.finish_tasks(&[done("a", stale), done("none", 1)]).unwrap(), ["a", "none"]);
@@ -180,6 +181,15 @@ fn two_workers_share_a_sink(place: &Place) {
     assert_eq!(second.standing().unwrap().rows, Some(2));
 }
 
+/// A claim whose answer was lost is repeated by the same worker: that is no crash.
+fn charges_a_living_worker_once(place: &Place) {
+    let (mut tasks, key) = (place.tasks(), keys(["a"]));
+    let first = tasks.claim(&key, "w").unwrap()[0];
+    let second = tasks.claim(&key, "w").unwrap()[0];
+    assert!(token(second) > token(first));
+    assert_eq!((attempts(second), attempts(tasks.claim(&key, "other").unwrap()[0])), (1, 2));
+}
+
 /// Workers on several connections claim the same keys at once, in different orders: every task has one
 /// current token, which is the highest, and only that one finishes it.
 fn serialises_claims_of_the_same_keys(place: &Place) {
@@ -192,8 +202,8 @@ fn serialises_claims_of_the_same_keys(place: &Place) {
             }
             std::thread::spawn(move || {
                 let mut ends = Vec::new();
-                for _ in 0..5 {
-                    let claims = tasks.claim(&mine, &format!("w{worker}")).unwrap();
+                for round in 0..5 {
+                    let claims = tasks.claim(&mine, &format!("w{worker}-{round}")).unwrap();
                     ends.extend(mine.iter().zip(claims).map(|(key, claim)| done(key, token(claim))));
                 }
                 ends
@@ -291,6 +301,7 @@ suite!(
     goes_the_usual_way,
     grants_a_key_once_in_a_call,
     fences_a_stale_token,
+    charges_a_living_worker_once,
     releases_and_reopens,
     cancels,
     commits_rows_and_ends_together,
