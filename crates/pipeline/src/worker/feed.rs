@@ -45,7 +45,7 @@ const BATCH_MAX: usize = 1000;
 pub(super) struct FedDesk {
     pub(super) desk: Arc<TaskDesk>,
     /// Where its dead letters are published, too.
-    dead: Option<Arc<dyn Transport>>,
+    dead: DeadQueue,
     /// Until when its pipeline takes nothing, in milliseconds since 1970.
     parked_until: AtomicI64,
     /// Since when it is full.
@@ -72,12 +72,15 @@ pub(crate) struct Feed {
     failure: Mutex<Option<String>>,
 }
 
+/// The queue to which dead letters are published, too.
+pub(super) type DeadQueue = Option<Arc<dyn Transport>>;
+
 /// How a feed is set up.
 pub(super) struct FeedSetup {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) runtime: Arc<Runtime>,
     /// The desks, each with its dead queue.
-    pub(super) desks: Vec<(Arc<TaskDesk>, Option<Arc<dyn Transport>>)>,
+    pub(super) desks: Vec<(Arc<TaskDesk>, DeadQueue)>,
     pub(super) lease: Duration,
     pub(super) bytes_max: u64,
     pub(super) is_once: bool,

@@ -188,7 +188,7 @@ impl QueueSource {
                     };
                     match content {
                         Ok(task) if crashes > 0 && crashes + 1 >= self.crashes_max && !is_alone => {
-                            suspects.push((delivery, token, task))
+                            suspects.push((delivery, token, task));
                         }
                         content => claimed.push(ClaimedTask { delivery, token, content }),
                     }
