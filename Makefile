@@ -15,6 +15,7 @@ test: fmt lint features docs rules ## everything that must pass: format, lints, 
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
+	$(MAKE) test-python
 
 .PHONY: test-real
 test-real: ## against servers that others wrote, which are installed if missing, cell by cell; add ARGS="--only qgis"
@@ -57,6 +58,23 @@ demo: ## the main job on embedded defaults, built without optimisation: files in
 build: ## the release binary: target/release/tidegate
 	$(CARGO) build --release --locked -p tidegate
 
+.PHONY: wheel
+wheel: target/wheel-venv/done ## the Python wheel, optimised for size: target/wheels/
+	target/wheel-venv/bin/maturin build --locked --profile wheel --manifest-path crates/python/Cargo.toml --out target/wheels
+
+target/wheel-venv/done:
+	python3 -m venv target/wheel-venv
+	target/wheel-venv/bin/pip install --quiet 'maturin>=1.9,<2'
+	touch $@
+
+# All libraries and one example: cargo then selects the features with which the tests of the workspace
+# are built, and nothing is compiled twice.
+.PHONY: test-python
+test-python: ## the Python package, installed into virtual environments under target/
+	$(CARGO) build --workspace --lib --example retry --locked
+	tools/with-postgres tools/with-redis crates/python/tools/test core
+	tools/with-redis crates/python/tools/test flow
+
 FUZZ_SECONDS ?= 60
 # No sanitizer: our code has no unsafe blocks, and the build would take twice as long.
 FUZZ = $(CARGO) fuzz
@@ -74,6 +92,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (60) each; installs cargo-fuzz
 .PHONY: oracle
 oracle: ## geo against GEOS, PROJ and GDAL, which are installed under target/
 	crates/geo/oracle/run
+
+.PHONY: oracle-raster
+oracle-raster: ## rasters against GDAL (rasterio) and rio-cogeo, which are installed under target/; add ARGS="more.tif" or ARGS="--every 5" for a part of the files
+	crates/raster/oracle/run $(ARGS)
 
 .PHONY: crs
 crs: ## take the tables of coordinate systems from PROJ again, and verify them
@@ -117,9 +139,30 @@ bench-real: build target/peers-venv/done ## behind real nginx and HAProxy (insta
 	CARGO_TARGET_DIR=target/peers $(CARGO) build --release --locked --manifest-path benches/peers/Cargo.toml
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-real -- --peers all $(ARGS)
 
+.PHONY: bench-flows
+bench-flows: wheel target/flows-venv/done ## 500 throttled rows in Prefect and Dagster; add ARGS=--peers for their own retries
+	target/flows-venv/bin/pip install --quiet --force-reinstall --no-deps target/wheels/tidegate-*.whl
+	target/flows-venv/bin/python benches/python/flows.py $(ARGS)
+
+target/flows-venv/done: crates/python/tests/flow/requirements.txt
+	python3 -m venv target/flows-venv
+	target/flows-venv/bin/pip install --quiet -r crates/python/tests/flow/requirements.txt
+	touch $@
+
+.PHONY: bench-python
+bench-python: wheel ## processor time per call of the Python package, beside requests, httpx, aiohttp, tenacity, stamina and geopy; add ARGS="--only sync"
+	benches/python/run $(ARGS)
+
 .PHONY: bench-fleet
-bench-fleet: build ## tasks through queues: speed, kills, restarts of brokers, beside Celery and BullMQ; add ARGS="--only redis"
+bench-fleet: build ## tasks through queues: speed, kills, restarts, one quota, a million tasks, beside Celery and BullMQ; add ARGS="kills --only redis"
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/release/tidegate benches/fleet/run $(ARGS)
+
+.PHONY: bench-raster
+bench-raster: build ## warps, a clip and a rasterization beside GDAL (installed if missing) and rasterio's; add ARGS="--side 3000 --runs 1"
+	command -v gdalwarp >/dev/null || apt-get install -y --no-install-recommends gdal-bin >/dev/null
+	[ -x target/raster-venv/bin/python ] || python3 -m venv target/raster-venv
+	target/raster-venv/bin/python -c 'import rasterio, numpy' 2>/dev/null || target/raster-venv/bin/pip install -q rasterio numpy
+	TIDEGATE=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/tidegate benches/raster/run $(ARGS)
 
 target/peers-venv/done: benches/peers/requirements.txt
 	python3 -m venv target/peers-venv

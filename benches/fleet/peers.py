@@ -20,7 +20,7 @@ def celery(port, count, target):
     venv = target / "fleet-venv"
     if not (venv / "done").exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        subprocess.run([str(venv / "bin" / "pip"), "install", "-q", "celery==5.7.0", "redis<7"], check=True)
+        subprocess.run([str(venv / "bin" / "pip"), "install", "-q", "celery==5.7.0", "redis<7", "packaging"], check=True)
         (venv / "done").touch()
     env = {**os.environ, "BROKER": f"redis://127.0.0.1:{port}/3", "COUNT": str(count)}
     python = str(venv / "bin" / "python")

@@ -3,3 +3,4 @@
 pub mod checks;
 pub mod geo;
 pub mod manifest;
+pub mod raster;

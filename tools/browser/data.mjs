@@ -52,3 +52,29 @@ ${policy}  tolerance: { max_null_rate: 0.05, halt_on_geometry_invalid: false }
 `;
 writeFileSync("lettered.yaml", lettered("parcels-with-letters", 880));
 writeFileSync("suspended.yaml", lettered("parcels-that-all-fail", 1));
+
+// Zones around two mountains, for rasters.
+const zones = [];
+for (const [lon, lat] of [[14.8, 47.5], [12.6, 45.8]]) {
+  for (let ring = 0; ring < 12; ring++) {
+    const size = 0.75 - ring * 0.06;
+    const corner = (i) => {
+      const angle = (i % 40) * Math.PI / 20, wave = 1 + 0.18 * Math.sin(3 * angle + ring / 3);
+      return [+(lon + Math.cos(angle) * size * wave).toFixed(5), +(lat + Math.sin(angle) * size * wave * 0.7).toFixed(5)];
+    };
+    const coordinates = [Array.from({ length: 41 }, (_, i) => corner(i))];
+    zones.push({ type: "Feature", properties: { height: 300 + ring * 150 }, geometry: { type: "Polygon", coordinates } });
+  }
+}
+writeFileSync("zones.geojson", JSON.stringify({ type: "FeatureCollection", features: zones }));
+writeFileSync("rasters.yaml", `pipeline:
+  id: scenes-of-two-mountains
+${policy}  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }
+  dead_letters: {}
+  source: { rasters: [scenes], batch_size: 1 }
+  steps:
+    - raster: { survey: true }
+  gates:
+    - { check: one_of, fields: [sample], values: [uint16] }
+  sink: { file: scenes.gpkg, key: [name] }
+`);

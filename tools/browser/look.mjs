@@ -88,8 +88,11 @@ async function look(browser, page, view) {
     if (method === "Log.entryAdded" && params.entry.level === "error") faults.push(`console: ${params.entry.text}`);
     if (method === "Runtime.consoleAPICalled" && params.type === "error") faults.push(`console: ${params.args[0]?.value}`);
     if (method === "Runtime.exceptionThrown") faults.push(`exception: ${params.exceptionDetails.text}`);
-    if (method === "Network.requestWillBeSent" && params.request.url !== url) faults.push(`asks for ${params.request.url}`);
+    if (method === "Network.requestWillBeSent" && params.request.url !== url && !params.request.url.startsWith("data:")) faults.push(`asks for ${params.request.url}`);
   }
+  // A letter shows the picture of its raster when it is selected.
+  await value("[...document.querySelectorAll('#dots circle')].some((e) => (e.dispatchEvent(new MouseEvent('click')), document.images.length))");
+  await value("Promise.all([...document.images].map((e) => e.decode().catch(() => {})))");
   const seen = await value(`(() => {
     const size = (e) => { const r = e.getBoundingClientRect(); return r.width > 100 && r.height > 20; };
     const map = document.querySelector("svg.map");
@@ -101,6 +104,7 @@ async function look(browser, page, view) {
       dots: document.getElementById("dots") && [...document.querySelectorAll("#dots circle")].filter((e) => e.getBoundingClientRect().width > 1).length,
       plots: [...document.querySelectorAll("figure > svg")].filter((e) => !size(e)).length,
       overflow: document.documentElement.scrollWidth - innerWidth,
+      pictures: [...document.images].filter((e) => !e.naturalWidth || e.getBoundingClientRect().width < 20).length,
       map: map ? size(map) : null,
       marks: marks.map((e) => e.getTotalLength() >= 0 && (e.getAttribute("d").match(/M/g) ?? []).length),
       inside: marks.every((e) => { const b = e.getBBox(); return b.x >= view.x - 1 && b.y >= view.y - 1 && b.x + b.width <= view.x + view.width + 1; }),
@@ -110,6 +114,7 @@ async function look(browser, page, view) {
   if (!seen.styled) faults.push("its style is not applied");
   if (seen.plots) faults.push(`${seen.plots} plots have no size`);
   if (seen.overflow > 0) faults.push(`it is ${seen.overflow} pixels wider than the window`);
+  if (seen.pictures) faults.push(`${seen.pictures} pictures are not shown`);
   if (seen.map === false) faults.push("the map has no size");
   if (seen.map && !(seen.marks.length && seen.marks.every((n) => n > 0))) faults.push("the map shows no points");
   if (seen.dots === 0) faults.push("the map of dead letters shows no points");

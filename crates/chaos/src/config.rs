@@ -1,6 +1,7 @@
 //! What the server is told to do: every misbehaviour is a value here, and all of it is seeded.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -54,6 +55,8 @@ pub struct Config {
     pub unrest: Unrest,
     /// Habits of real servers.
     pub quirks: Vec<Quirk>,
+    /// A directory whose files are served by ranges.
+    pub rasters: Option<PathBuf>,
     /// The inputs of a draw.
     pub draw: Draw,
     /// The fewest distinct requests that are remembered.
@@ -89,6 +92,7 @@ impl Default for Config {
             unknown_total: false,
             unrest: Unrest::default(),
             quirks: Vec::new(),
+            rasters: None,
             draw: Draw::Content,
             remember: 4_000_000,
             grace: Duration::from_millis(50),
@@ -195,6 +199,37 @@ pub enum FaultKind {
     Short,
     /// A redirect to this URL.
     Redirect(String),
+    /// A spoiled answer to a request for a range of a file.
+    Range(RangeFault),
+}
+
+/// How an answer to a request for a range is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeFault {
+    /// Half of the bytes, under the headers of all.
+    WrongLength,
+    /// The right bytes under another ETag, as of a file that was replaced.
+    WrongEtag,
+    /// The whole file with status 200.
+    Whole,
+    /// The right number of bytes, from a few bytes further on.
+    Shifted,
+    /// The right number of bytes, from another part of the file.
+    Swapped,
+    /// The right number of zero bytes.
+    Zeros,
+}
+
+impl RangeFault {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, RangeFault); 6] = [
+        ("length", RangeFault::WrongLength),
+        ("etag", RangeFault::WrongEtag),
+        ("whole", RangeFault::Whole),
+        ("shifted", RangeFault::Shifted),
+        ("swapped", RangeFault::Swapped),
+        ("zeros", RangeFault::Zeros),
+    ];
 }
 
 /// When a fault happens.
@@ -259,6 +294,7 @@ impl Config {
             "unknown_total": self.unknown_total,
             "unrest": format!("{:?}", self.unrest),
             "quirks": self.quirks.iter().map(|q| format!("{q:?}")).collect::<Vec<_>>(),
+            "rasters": self.rasters,
             "draw": format!("{:?}", self.draw),
             "stop_after": self.stop_after,
         })

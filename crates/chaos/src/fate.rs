@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::{Chance, Rng};
 
-use super::config::{Config, Draw, FaultKind, FaultRule, When};
+use super::config::{Config, Draw, FaultKind, FaultRule, RangeFault, When};
 use super::hash;
 
 /// A salt per purpose, so that draws are independent.
@@ -39,6 +39,7 @@ pub(crate) enum Mood {
     Short,
     Status(u16),
     Redirect(String),
+    Range(RangeFault),
 }
 
 /// The outcome of a row, the same for every request.
@@ -85,6 +86,7 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
         FaultKind::Error200 => (Mood::Error200, BodyDelivery::Whole),
         FaultKind::Short => (Mood::Short, BodyDelivery::Whole),
         FaultKind::Redirect(url) => (Mood::Redirect(url.clone()), BodyDelivery::Whole),
+        FaultKind::Range(fault) => (Mood::Range(*fault), BodyDelivery::Whole),
         FaultKind::Reset if heads => (Mood::Well, BodyDelivery::ResetAtOnce),
         FaultKind::Reset => (Mood::Well, BodyDelivery::ResetInBody),
         FaultKind::Cut if heads => (Mood::Well, BodyDelivery::CutLength),

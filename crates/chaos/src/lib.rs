@@ -49,7 +49,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 
 pub use clock::ChaosClock;
-pub use config::{Config, Draw, FaultKind, FaultRule, Outage, Scope, Service, When};
+pub use config::{Config, Draw, FaultKind, FaultRule, Outage, RangeFault, Scope, Service, When};
 pub use layer::{ROOM, Unrest};
 pub use quirk::Quirk;
 pub use quota_headers::Dialect;
@@ -148,9 +148,18 @@ impl Handle {
     /// # Errors
     /// When the process cannot listen for signals.
     pub fn wait(&self) -> io::Result<()> {
+        self.wait_after(|| Ok(()))
+    }
+
+    /// The same; `ready` is called as soon as a signal would be heard. Whoever is told the address then can
+    /// end the server at once and gets its statistics.
+    ///
+    /// # Errors
+    /// When the process cannot listen for signals, and those of `ready`.
+    pub fn wait_after(&self, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         match &self.runtime {
-            Some(runtime) => runtime.block_on(server::ended(&self.state)),
-            None => Ok(()),
+            Some(runtime) => runtime.block_on(server::ended(&self.state, ready)),
+            None => ready(),
         }
     }
 }

@@ -22,20 +22,26 @@ async fn over(state: &ServerState) {
     let _ = state.over.subscribe().wait_for(|over| *over).await;
 }
 
-/// Resolves when the server stops, for whatever reason.
-pub(crate) async fn ended(state: &ServerState) -> io::Result<()> {
+/// Resolves when the server stops, for whatever reason. `ready` is called as soon as a signal would be heard.
+pub(crate) async fn ended(state: &ServerState, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     #[cfg(unix)]
-    let terminated = async {
-        let mut signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        signal.recv().await;
-        Ok::<(), io::Error>(())
+    let asked = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        async move {
+            tokio::select! {
+                _ = interrupt.recv() => Ok(()),
+                _ = terminate.recv() => Ok(()),
+            }
+        }
     };
     #[cfg(not(unix))]
-    let terminated = std::future::pending::<io::Result<()>>();
+    let asked = tokio::signal::ctrl_c();
+    ready()?;
     tokio::select! {
         () = over(state) => Ok(()),
-        result = tokio::signal::ctrl_c() => result,
-        result = terminated => result,
+        result = asked => result,
     }
 }
 

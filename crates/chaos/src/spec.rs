@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_sim::server::{LeakyBucketSpec, ServerLimit, StickTableSpec};
 
-use super::config::{FaultKind, FaultRule, Outage, Service, When};
+use super::config::{FaultKind, FaultRule, Outage, RangeFault, Service, When};
 use super::preset::PRESETS;
 
 /// The longest window, ten years in seconds; more would overflow the clock of a throttle.
@@ -297,6 +297,16 @@ pub fn status_fault(text: &str) -> Result<FaultRule, SpecError> {
     let (code, rest) =
         text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 500=1%"))?;
     Ok(FaultRule { kind: FaultKind::Status(status(code)?), when: when(rest)? })
+}
+
+/// Parses a fault of ranges: `zeros=10%`.
+pub fn range_fault(text: &str) -> Result<FaultRule, SpecError> {
+    let (name, rest) =
+        text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form zeros=10%"))?;
+    let flaw = "is not a fault of ranges; expected one of length, etag, whole, shifted, swapped, zeros";
+    let found = RangeFault::ALL.iter().find(|(known, _)| *known == name);
+    let (_, fault) = found.ok_or_else(|| SpecError::malformed(name, flaw))?;
+    Ok(FaultRule { kind: FaultKind::Range(*fault), when: when(rest)? })
 }
 
 /// Parses a redirect fault: `1%=http://127.0.0.1:1/`.

@@ -168,11 +168,14 @@ impl ServerState {
         let (mood, delivery) = fate::fault(config, tape, number, attempt);
         let mut replay = false;
         let mut reply = match mood {
-            Mood::Well | Mood::Short => match self.known(request, identity) {
+            Mood::Well | Mood::Short | Mood::Range(_) => match self.known(request, identity) {
                 IdempotencyStatus::Reused => route::refusal(provider, 422, RefusalReason::Failed),
                 known => {
                     replay = known == IdempotencyStatus::Executed;
-                    let told = FeatureContext::new(config, &self.layer, mood == Mood::Short);
+                    let mut told = FeatureContext::new(config, &self.layer, mood == Mood::Short);
+                    if let Mood::Range(fault) = mood {
+                        told.range_fault = Some(fault);
+                    }
                     route::answer(&told, &self.objects, provider, request)
                 }
             },

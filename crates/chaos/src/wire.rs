@@ -30,6 +30,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) api_key: Option<String>,
     pub(crate) range: Option<String>,
     pub(crate) if_range: Option<String>,
+    pub(crate) if_match: Option<String>,
     pub(crate) keep_alive: bool,
     pub(crate) body: Vec<u8>,
 }
@@ -73,6 +74,11 @@ impl ReceivedRequest {
 
     fn all(&self) -> u64 {
         let head = hash::bytes(hash::bytes(2, self.method.as_bytes()), self.target.as_bytes());
+        // Each range of a raster is a request of its own.
+        let head = match &self.range {
+            Some(range) if self.target.starts_with("/raster/") => hash::bytes(head, range.as_bytes()),
+            _ => head,
+        };
         hash::bytes(head, &self.body)
     }
 }
@@ -210,6 +216,8 @@ fn head(buffer: &[u8]) -> Result<Option<(ReceivedRequest, usize, Length, bool)>,
             request.range = Some(text());
         } else if is("if-range") {
             request.if_range = Some(text());
+        } else if is("if-match") {
+            request.if_match = Some(text());
         } else if is("authorization") || is("x-api-key") || is("api-key") {
             request.api_key = Some(text());
         }

@@ -25,12 +25,12 @@ pub(crate) fn answers() -> bool {
     let env = CompleteEnv::with_factory(crate::Args::command).var(VARIABLE).completer("tidegate");
     // A shell that asks for something unknown is offered nothing.
     std::env::var_os(VARIABLE).is_some()
-        && env.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref()).unwrap_or(true)
+        && env.try_complete(crate::words(), std::env::current_dir().ok().as_deref()).unwrap_or(true)
 }
 
 /// The names of the profiles, with those of `--profiles`.
 pub(crate) fn profiles() -> Vec<CompletionCandidate> {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let words: Vec<OsString> = crate::words().collect();
     let more = words.iter().position(|word| word == "--profiles").and_then(|at| words.get(at + 1));
     let Ok(embedded) = Profiles::embedded() else { return Vec::new() };
     let all = match more {
@@ -51,7 +51,7 @@ pub(crate) fn codes() -> Vec<CompletionCandidate> {
 /// The layers of the files on the line; without such a file, those that the pipelines of this
 /// directory read.
 pub(crate) fn layers() -> Vec<CompletionCandidate> {
-    let files: Vec<PathBuf> = std::env::args_os()
+    let files: Vec<PathBuf> = crate::words()
         .skip(1)
         .map(PathBuf::from)
         .filter(|path| path.is_file() && Format::of_path(path).is_some())

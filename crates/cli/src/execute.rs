@@ -15,19 +15,21 @@ use tidegate_client::lane::Clock;
 use tidegate_client::lock::lock;
 use tidegate_core::Wall;
 use tidegate_core::quote::shell;
-use tidegate_core::refusal;
 use tidegate_pipeline::manifest::{Manifest, SourceSpec, human};
 use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, RunError, RunOptions, RunReport, RunWatch, letters, run as go};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 
 use crate::exit::Exit;
+use crate::host;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, OutputFormat};
+use crate::outcome::{exit_of, failure_json, nobody_answered, result_json, with_extent};
+use crate::pipes::{self, PipesResult};
 use crate::progress::{EVERY, Progress, RecentRate, erase, line, span, thousands};
 use crate::remedies::Remedies;
 use crate::report;
-use crate::stop::StopSignals;
+use crate::stop::{AFTER_CALLS, listen};
 use crate::summary::by_service;
 
 /// A run to execute.
@@ -48,14 +50,24 @@ pub(crate) struct Execution<'a> {
     pub(crate) subject: String,
     /// The command line that continues an interrupted run.
     pub(crate) resume: String,
+    /// Whether the run is only a part of what the command does: its result is not that of the command.
+    pub(crate) is_part: bool,
 }
 
 impl Execution<'_> {
     /// Runs to the end.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         let manifest = self.manifest;
-        let watch =
-            RunWatch { telemetry: Arc::new(Telemetry::new(&manifest.pipeline.id)), ..RunWatch::default() };
+        let telemetry = Arc::new(Telemetry::new(&manifest.pipeline.id));
+        let watch = Arc::new(RunWatch { telemetry, ..RunWatch::default() });
+        let host = host::current();
+        if self.format == OutputFormat::Json || pipes::is_open() {
+            watch.telemetry.places.want_extent();
+        }
+        if let (Some(_), Some(field)) = (&self.observe.report, report::rasters::field(manifest)) {
+            watch.telemetry.rasters.want(field);
+        }
+        listen(&watch.stop, AFTER_CALLS);
         let subject = Subject {
             telemetry: &watch.telemetry,
             task: self.verb,
@@ -74,18 +86,25 @@ impl Execution<'_> {
                 return Ok(Exit::Usage);
             }
         };
-        listen(&watch.stop);
+        if let Some(host) = &host {
+            host.watches(&watch);
+        }
         // The run then writes what the source holds now over what a letter held.
         let mut remedies = Remedies::new(self.manifest, &self.options);
         remedies.before(&watch.stop);
         let done = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| self.draw(&watch, &done));
-            let options = RunOptions { program: std::env::current_exe().ok(), ..self.options.clone() };
+            if host.is_none() {
+                scope.spawn(|| self.draw(&watch, &done));
+            }
+            let options = RunOptions { program: crate::program(), ..self.options.clone() };
             let result = go(manifest, &options, &watch);
             done.store(true, Ordering::Relaxed);
             result
         });
+        if let (Some(_), Some(run), true) = (&host, watch.run.get(), self.options.resume && !self.quiet) {
+            out::say(&run.to_string());
+        }
         if let Ok(report) = &result {
             remedies.after(report, &watch);
         }
@@ -98,16 +117,31 @@ impl Execution<'_> {
         {
             out::say(&format!("tidegate: cannot write the report {}: {e}", path.display()));
         }
-        match result {
+        let (json, exit) = match &result {
             Ok(report) => {
-                self.end(&report, &watch.telemetry, &remedies).map(|exit| exit.or_alerted(seen.exits))
+                let exit = exit_of(report, &watch.telemetry, &remedies).or_alerted(seen.exits);
+                (result_json(report, &watch.telemetry, &remedies), exit)
             }
-            Err(error) => self.failed(&error, &watch),
+            Err(error) => (failure_json(&manifest.pipeline.id, error, &watch), Exit::from(error)),
+        };
+        let page = self.observe.report.as_deref().filter(|path| path.exists());
+        let (report, gates) = (result.as_ref().ok(), watch.telemetry.gate_readings());
+        if !self.is_part {
+            let json = with_extent(&json, &watch, report);
+            pipes::report(&PipesResult { report, gates, json, page, exit });
         }
+        match &result {
+            Ok(report) => self.say_end(report, &watch.telemetry, (&remedies, &json)),
+            Err(error) => self.say_failed(error, &watch),
+        }
+        if self.format == OutputFormat::Json {
+            out::data(&format!("{:#}\n", with_extent(&json, &watch, report)))?;
+        }
+        Ok(exit)
     }
 
     /// Reports why the run did not start, or was aborted.
-    fn failed(&self, error: &RunError, watch: &RunWatch) -> io::Result<Exit> {
+    fn say_failed(&self, error: &RunError, watch: &RunWatch) {
         let told = lock(&watch.source).clone();
         let said = error.to_string();
         let subject = if self.subject.is_empty() { String::new() } else { format!("{}: ", self.subject) };
@@ -124,32 +158,19 @@ impl Execution<'_> {
             }
             out::say(&format!("  received and committed data is kept; to continue: {}", self.resume));
         }
-        let (code, not_before) = match error {
-            RunError::Service { code, until, .. } => (Some(code.as_str()), until.map(Wall::millis)),
-            _ => (None, None),
-        };
-        if self.format == OutputFormat::Json {
-            let mut value = json!({
-                "pipeline": self.manifest.pipeline.id,
-                "status": error.status(),
-                "error": said,
-                "code": code,
-                "not_before_ms": not_before,
-                "source": told,
-            });
-            add_counters(&mut value, &watch.telemetry);
-            out::data(&format!("{value:#}\n"))?;
-        }
-        Ok(Exit::from(error))
     }
 
     /// How long the run may wait, if it ended because a service asked for more.
     fn patience(&self, until: Wall) -> Option<String> {
-        if until <= Clock::system().wall() {
+        let left_ms = until.millis_since(Clock::system().wall());
+        if left_ms <= 0 {
             return None;
         }
         let source = self.manifest.pipeline.source.as_ref();
         let seconds = source.map_or(SourceSpec::PATIENCE_SECONDS, |source| source.patience_seconds);
+        if (left_ms as f64) < 1000.0 * seconds {
+            return Some("  that is longer than its step or service waits (patience)".to_owned());
+        }
         let set = if self.verb == "run" { "source.patience" } else { "--deadline, --patience" };
         Some(format!("  that is longer than the {} that this run waits ({set})", human(seconds)))
     }
@@ -189,6 +210,9 @@ impl Execution<'_> {
             // terminals wrap a line that fills it.
             let width = if terminal { out::width() } else { usize::MAX };
             let (now, length) = line(watch, progress, width.saturating_sub(1), out::color());
+            if !terminal {
+                pipes::log("info", &now);
+            }
             let mut err = io::stderr().lock();
             // If standard error is closed, nobody reads the progress.
             let _ = if terminal {
@@ -205,41 +229,20 @@ impl Execution<'_> {
     }
 
     /// Reports how the run ended.
-    fn end(&self, report: &RunReport, telemetry: &Telemetry, remedies: &Remedies<'_>) -> io::Result<Exit> {
-        let result = || {
-            let mut value = report.to_json(report.status());
-            add_counters(&mut value, telemetry);
-            if !remedies.done.is_nothing() {
-                value["remedied"] = json!(remedies.done);
-            }
-            value
-        };
+    fn say_end(&self, report: &RunReport, telemetry: &Telemetry, (remedies, json): (&Remedies<'_>, &Value)) {
         if !self.quiet && crate::log::is_json() {
             let level = match &report.end {
                 End::Done if report.counts.unsuccessful() == 0 => "info",
                 End::Done => "warn",
                 _ => "error",
             };
-            crate::log::result(level, "run ended", result());
+            crate::log::result(level, "run ended", json.clone());
         } else if !self.quiet {
             out::say(self.summary(report, telemetry).trim_end());
             if !remedies.done.is_nothing() {
                 out::say(&format!("  remedies: {}", remedies.done));
             }
         }
-        if self.format == OutputFormat::Json {
-            let value = result();
-            out::data(&format!("{value:#}\n"))?;
-        }
-        Ok(match &report.end {
-            End::Done if remedies.all_resolved => Exit::Done,
-            End::Done if report.counts.unsuccessful() > 0 && nobody_answered(telemetry) => Exit::TryLater,
-            End::Done if report.counts.unsuccessful() > 0 => Exit::DeadLetters,
-            End::Done => Exit::Done,
-            End::Halted(_) => Exit::Halted,
-            End::Stopped => Exit::Failure,
-            End::TryLater(..) | End::Suspended(_) => Exit::TryLater,
-        })
     }
 
     fn summary(&self, report: &RunReport, telemetry: &Telemetry) -> String {
@@ -364,13 +367,6 @@ impl Execution<'_> {
     }
 }
 
-/// Whether the services that were called are down: see [`refusal::nobody_answered`].
-fn nobody_answered(telemetry: &Telemetry) -> bool {
-    let statuses = telemetry.summary().statuses;
-    let responses = statuses.iter().filter(|(status, _)| *status != "none").map(|(_, n)| n).sum();
-    refusal::nobody_answered(responses, telemetry.groups().iter().map(|group| group.code.as_str()))
-}
-
 /// Reports that the options are invalid; nothing was started.
 pub(crate) fn refused(why: &str, format: OutputFormat) -> io::Result<Exit> {
     out::say(&format!("tidegate: {why}"));
@@ -378,15 +374,6 @@ pub(crate) fn refused(why: &str, format: OutputFormat) -> io::Result<Exit> {
         out::data(&format!("{:#}\n", json!({ "status": "failed", "error": why })))?;
     }
     Ok(Exit::Usage)
-}
-
-/// Adds the counters of the registry to the JSON result.
-fn add_counters(value: &mut Value, telemetry: &Telemetry) {
-    if let (Some(value), Value::Object(counters)) = (value.as_object_mut(), json!(telemetry.summary())) {
-        for (name, counter) in counters {
-            value.entry(name).or_insert(counter);
-        }
-    }
 }
 
 /// A count with its noun, such as `2 pages`.
@@ -413,7 +400,7 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
     }
     let lanes = together(&telemetry.services());
     // Without throttling or rate-limit headers the lane has learned no limit.
-    if let Some(rate) = lanes.rate.filter(|_| lanes.throttled + lanes.hinted > 0) {
+    if let Some(rate) = lanes.rate.filter(|rate| rate.is_finite() && lanes.throttled + lanes.hinted > 0) {
         notes.push(format!("learned limit {rate:.1} calls/s"));
     }
     let notes = if notes.is_empty() { String::new() } else { format!("   {}", notes.join(", ")) };
@@ -422,29 +409,6 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
         lines.push(format!("    {} {}, for example {}", thousands(group.count), group.code, group.example));
     }
     lines
-}
-
-/// On Ctrl-C or SIGTERM the current batch is committed and the run ends; a second signal exits at
-/// once.
-pub(crate) fn listen(stop: &Arc<AtomicBool>) {
-    let stop = Arc::clone(stop);
-    let heard = move || -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut signals = StopSignals::listen()?;
-            signals.asked().await?;
-            stop.store(true, Ordering::Relaxed);
-            out::say(
-                "\nstopping after the calls in flight and the current batch; press Ctrl-C again to stop at once",
-            );
-            signals.asked().await
-        })?;
-        // As after `kill -9`: committed batches stay, and --resume continues.
-        #[allow(clippy::exit, reason = "the person asked twice")]
-        std::process::exit(Exit::Failure as i32)
-    };
-    // Without this thread the signal ends the process itself, and the run can be resumed.
-    let _ = std::thread::Builder::new().name("signals".into()).spawn(heard);
 }
 
 /// The amount that a remote source has returned, and notes about it.

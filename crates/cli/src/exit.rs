@@ -1,7 +1,5 @@
 //! The exit codes. Each has one meaning for all commands, so that scripts can rely on them.
 
-use std::process::ExitCode;
-
 use tidegate_ledger::letter::LetterError;
 use tidegate_pipeline::run::RunError;
 use tidegate_pipeline::sink::SinkError;
@@ -59,12 +57,6 @@ impl From<&RunError> for Exit {
             }
             RunError::Service { until: None, .. } | RunError::Stopped | RunError::Broken(_) => Exit::Failure,
         }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
     }
 }
 

@@ -74,8 +74,12 @@ pub(crate) fn about(fields: Vec<(&'static str, String)>) {
 pub(crate) fn word(text: &str) {
     let mut fields = Map::new();
     fields.insert("message".into(), text.trim().into());
-    let is_error = text.starts_with("tidegate") || text.starts_with("error[");
-    write(&line_json(if is_error { "error" } else { "info" }, "tidegate", fields));
+    write(&line_json(if is_error(text) { "error" } else { "info" }, "tidegate", fields));
+}
+
+/// Whether a plain message reports an error.
+pub(crate) fn is_error(text: &str) -> bool {
+    text.starts_with("tidegate") || text.starts_with("error[")
 }
 
 /// Logs the result of a run as fields.
@@ -128,6 +132,10 @@ impl Subscriber for Logger {
             tracing::Level::INFO => "info",
             _ => "debug",
         };
+        if crate::pipes::is_open() {
+            let line = line_human(level, fields.0.clone());
+            crate::pipes::log(level, line.trim_start_matches("tidegate: "));
+        }
         write(&match self.form {
             Form::Json => line_json(level, about.target(), fields.0),
             Form::Human => line_human(level, fields.0),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use tidegate_client::secret::Redactor;
+use tidegate_core::call::LIMITED_FREE;
 use tidegate_pipeline::gate::declared;
 use tidegate_pipeline::manifest::{
     EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human,
@@ -51,7 +52,8 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         Ok(address) => format!("queue {address}"),
         Err(_) => "queue".to_owned(),
     });
-    let from = place(&source.file, table.or(queue).or_else(|| service(manifest, source)));
+    let rasters = (!source.rasters.is_empty()).then(|| format!("rasters {}", source.rasters.join(", ")));
+    let from = place(&source.file, table.or(queue).or(rasters).or_else(|| service(manifest, source)));
     let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let mode = match sink.mode() {
         WriteMode::Upsert => format!("upsert by {}", sink.key.join(", ")),
@@ -148,13 +150,16 @@ fn codes(codes: &[u16]) -> String {
 
 fn throttles(manifest: &Manifest) -> String {
     let retry = &manifest.pipeline.retry_policy;
-    let wait = if manifest.pipeline.rate_limit.learn {
-        "a throttled record waits for the learned rate"
+    let (wait, explained) = if manifest.pipeline.rate_limit.learn {
+        ("a throttled record waits for the learned rate", LIMITED_FREE)
     } else {
-        "a throttled record waits for the backoff"
+        ("a throttled record waits for the backoff", 0)
     };
+    let limited = format!("{wait}; the first {explained} that a limit explains do not count as attempts");
     match retry.throttles_free {
-        0 => format!("{wait}; each throttle counts as an attempt"),
+        0 if explained == 0 => format!("{wait}; each throttle counts as an attempt"),
+        0 => limited,
+        free if free < explained => format!("{limited}, nor the first {free} others"),
         free => format!("{wait}; the first {free} throttles do not count as attempts"),
     }
 }

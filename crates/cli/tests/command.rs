@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 26] = [
+const VERBS: [&str; 27] = [
     "init",
     "plan",
     "run",
@@ -23,6 +23,7 @@ const VERBS: [&str; 26] = [
     "convert",
     "inspect",
     "check",
+    "raster",
     "demo",
     "deploy",
     "chaos",

@@ -80,6 +80,27 @@ fn standard_input_is_a_dash() {
 }
 
 #[test]
+fn values_of_the_command_line_go_before_the_environment() {
+    let text = fs::read_to_string("tests/manifests/good/example.yaml").unwrap();
+    let text = text.replace("municipal-parcel-sync", "${PATH}-${OWN:sync}");
+    let ran = common::tidegate_with(&["validate", "-", "--var", "PATH=monday"], text.as_bytes());
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.starts_with("monday-sync: valid"), "{}", ran.stdout);
+    let ran = common::tidegate_with(&["validate", "-", "--var", "no name=1"], text.as_bytes());
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("expected NAME=VALUE"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_run_and_a_plan_read_standard_input_too() {
+    for verb in ["run", "plan"] {
+        let ran = common::tidegate_with(&[verb, "-"], b"pipeline: 1\n");
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+        assert!(ran.stderr.contains("--> <stdin>:1:11"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_said() {
     let ran = tidegate(&["validate", "tests/manifests/none.yaml"]);
     assert_eq!(ran.code, 2);

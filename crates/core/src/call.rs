@@ -14,15 +14,19 @@
 //!
 //! Throttles in a lane that learns are special: the lane itself decides when the next call may
 //! go, so a throttled record waits for the lane and not for a backoff of its own
-//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. A throttle that
-//! the lane cannot explain is no such case: the record waits for its own backoff. A failure that is the
-//! refusal of a limit (nginx says 503) is one: it waits for the lane and costs no attempt. So are
-//! failures of an outage that do not count ([`CallPolicy::outages_free`]): the breaker decides when
+//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. A refusal that a
+//! limit explains (the lane has learned it, or the server says until when) costs no attempt, whether it is a
+//! throttle or a failure (nginx says 503): it is about the calls of all, and the server did no work for it.
+//! That ends after [`LIMITED_FREE`] refusals, or with the deadline: then it is about the record. A throttle that nothing explains
+//! waits for the record's own backoff, and counts. So are failures of an outage that do not count ([`CallPolicy::outages_free`]): the breaker decides when
 //! the service is asked again, and the record that was the last probe must not sleep for minutes
 //! when it is back. Neither makes the record's own backoff longer.
 
+mod policy;
+
+pub use policy::{CallPolicy, LIMITED_FREE, LongWait, ThrottleWait, WhileOpen};
+
 use crate::chance::Chance;
-use crate::retry::backoff::Backoff;
 use crate::retry::budget::{Budget, Grant};
 use crate::taxonomy::Code;
 use crate::time::Mono;
@@ -32,94 +36,6 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
-
-/// What a throttled record waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThrottleWait {
-    /// Its own backoff, like any other failure.
-    #[default]
-    Backoff,
-    /// Its lane, which has learned from the throttle when to send again.
-    Lane,
-}
-
-/// The settings shared by all calls of a lane.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CallPolicy {
-    /// Attempts in all, the first included; at least 1.
-    pub attempts_max: u32,
-    /// Throttled answers that do not count as attempts: the server did no work for them.
-    pub throttles_free: u32,
-    /// Failures met while the breaker was opening or probing that do not count as attempts: they
-    /// say something about the service and nothing about the record.
-    pub outages_free: u32,
-    /// The longest time from the first attempt to the end of the last.
-    pub deadline: Duration,
-    /// Timeout of one attempt.
-    pub attempt_timeout: Duration,
-    /// The delays between attempts.
-    pub backoff: Backoff,
-    /// What a throttled record waits for.
-    pub throttle_wait: ThrottleWait,
-    /// The time for which a record is parked when the quota is spent and the server did not say until when.
-    pub quota_wait: Duration,
-    /// What becomes of a record whose server asks for a longer wait than the deadline or the cap of
-    /// the backoff allows. It is never retried early.
-    pub long_wait: LongWait,
-    /// What a record does while the breaker is open.
-    pub while_open: WhileOpen,
-    /// Whether the history of attempts is kept.
-    pub history: bool,
-}
-
-/// What a record does while the breaker of its service is open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhileOpen {
-    /// It waits for a probe to succeed, within its deadline.
-    #[default]
-    Wait,
-    /// It leaves at once: another service is asked.
-    Park,
-}
-
-/// What becomes of a record that would have to wait too long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LongWait {
-    /// It is put aside until then, while other records go on. How long that may be is up to the
-    /// patience of the run ([`crate::patience`]).
-    #[default]
-    Park,
-    /// It is a dead letter at once, with the time that the server named.
-    GiveUp,
-}
-
-impl LongWait {
-    const fn next(self, until: Mono, why: GiveUpReason) -> Next {
-        match self {
-            LongWait::Park => Next::Park(until, why),
-            LongWait::GiveUp => Next::GiveUp(why),
-        }
-    }
-}
-
-impl Default for CallPolicy {
-    /// 5 attempts, 30 s in all, 10 s each; an unknown quota parks for an hour.
-    fn default() -> CallPolicy {
-        CallPolicy {
-            attempts_max: 5,
-            throttles_free: 0,
-            outages_free: 0,
-            deadline: Duration::from_secs(30),
-            attempt_timeout: Duration::from_secs(10),
-            backoff: Backoff::default(),
-            throttle_wait: ThrottleWait::Backoff,
-            quota_wait: Duration::from_secs(3600),
-            long_wait: LongWait::Park,
-            while_open: WhileOpen::Wait,
-            history: true,
-        }
-    }
-}
 
 /// One attempt as it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,11 +92,11 @@ pub enum Next {
 pub struct Call {
     /// Attempts sent so far.
     attempts: u32,
-    /// Attempts that were throttled.
+    /// Attempts that were throttled, and no limit explains it.
     throttles: u16,
     /// Attempts that failed in an outage of the service.
     outages: u16,
-    /// Attempts that failed by a limit of the service which its lane has learned.
+    /// Attempts that were refused by a limit which explains it.
     limits: u16,
     /// Attempts after which it waited for its lane, and not for a backoff of its own.
     paced: u16,
@@ -207,9 +123,9 @@ enum FailureCause {
     Verdict,
     /// The service is down.
     Outage,
-    /// A limit that the lane has learned.
+    /// A limit that the lane has learned, or for which the server says until when.
     Limit,
-    /// A throttle that no limit explains which the lane has learned.
+    /// A throttle that no limit explains.
     Unexplained,
 }
 
@@ -263,14 +179,14 @@ impl Call {
         self.cause = FailureCause::Outage;
     }
 
-    /// The last attempt failed by a limit that the lane has learned. To be told before [`Call::next`].
+    /// The last attempt was refused by a limit that the lane has learned, or for which the server says until
+    /// when. To be told before [`Call::next`].
     pub(crate) fn limited(&mut self) {
         self.limits = self.limits.saturating_add(1);
         self.cause = FailureCause::Limit;
     }
 
-    /// The last attempt was throttled, and no limit explains it that the lane has learned. To be told
-    /// before [`Call::next`].
+    /// The last attempt was throttled, and no limit explains it. To be told before [`Call::next`].
     pub(crate) fn unexplained(&mut self) {
         self.cause = FailureCause::Unexplained;
     }
@@ -355,24 +271,21 @@ impl Call {
             VerdictKind::Throttled { until } => (until, true),
             VerdictKind::Transient { until } => (until, false),
         };
+        let limited = self.cause == FailureCause::Limit;
         if throttled {
-            self.throttles = self.throttles.saturating_add(1);
+            self.throttles = self.throttles.saturating_add(u16::from(!limited));
         } else if self.once && verdict.code != Code::CONNECTION_REFUSED && verdict.code != Code::DNS_FAILURE {
             return Next::GiveUp(GiveUpReason::NotRepeatable);
         }
         let cause = core::mem::take(&mut self.cause);
         let outage = cause == FailureCause::Outage && u32::from(self.outages) <= policy.outages_free;
-        let free = u32::from(self.throttles).min(policy.throttles_free)
-            + u32::from(self.outages).min(policy.outages_free)
-            + u32::from(self.limits);
-        let counted = self.attempts.saturating_sub(free);
-        if counted >= policy.attempts_max.max(1) {
+        if self.counted(policy, policy.refusals_free()) >= policy.attempts_max.max(1) {
             return Next::GiveUp(GiveUpReason::Exhausted);
         }
         let by_lane = throttled && policy.throttle_wait == ThrottleWait::Lane;
         // Without a hint, only a lane that knows the limit knows when to ask again.
         let unexplained = cause == FailureCause::Unexplained && until.is_none();
-        let paced = by_lane && !unexplained || cause == FailureCause::Limit;
+        let paced = by_lane && !unexplained || limited;
         let at = if paced || outage {
             self.paced = self.paced.saturating_add(1);
             until.unwrap_or(now).max(now)
@@ -384,6 +297,11 @@ impl Call {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
                 let why = if far { GiveUpReason::HintTooFar } else { GiveUpReason::Deadline };
+                // Its time is up: now the refusals that a limit explains count too. Else a record that is
+                // always refused would be put aside for ever.
+                if !far && self.counted(policy, policy.throttles_free) >= policy.attempts_max.max(1) {
+                    return Next::GiveUp(why);
+                }
                 return policy.long_wait.next(hint, why);
             }
         }
@@ -402,6 +320,15 @@ impl Call {
             }
             Grant::Refused => Next::GiveUp(GiveUpReason::BudgetEmpty),
         }
+    }
+
+    /// The attempts that count if so many refusals do not.
+    fn counted(&self, policy: &CallPolicy, refusals_free: u32) -> u32 {
+        // What no limit explains is only free as far as the policy says.
+        let limits = u32::from(self.limits);
+        let throttles = u32::from(self.throttles).min(policy.throttles_free);
+        let free = throttles.saturating_add(limits).min(refusals_free);
+        self.attempts.saturating_sub(free.saturating_add(u32::from(self.outages).min(policy.outages_free)))
     }
 
     /// The backoff, or the hint plus one base delay of jitter.

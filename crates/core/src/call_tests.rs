@@ -1,6 +1,6 @@
 use super::*;
 use crate::chance::Rng;
-use crate::retry::backoff::Jitter;
+use crate::retry::backoff::{Backoff, Jitter};
 use crate::retry::budget::{BudgetConfig, OnEmpty};
 use proptest::prelude::*;
 
@@ -178,11 +178,38 @@ fn failures_by_a_limit_that_the_lane_knows_cost_no_attempts_and_no_budget() {
     let p = policy();
     let fail = http(VerdictKind::Transient { until: None }, 503);
     let mut budget = Budget::new(&BudgetConfig { size: 0.0, ..BudgetConfig::default() });
-    let (mut call, mut rng) = (Call::new(), Rng::new(0));
-    for _ in 0..100 {
-        call.send(&p, at(0.0));
-        call.limited();
-        assert_eq!(call.next(&p, &fail, at(0.0), &mut rng, &mut budget), Next::RetryAt(at(0.0)));
+    let throttle = http(VerdictKind::Throttled { until: None }, 429);
+    // Three attempts: the twenty-third refusal is the last.
+    for refusal in [fail, throttle] {
+        let (mut call, mut rng) = (Call::new(), Rng::new(0));
+        for sent in 1..=p.attempts_bound(true) {
+            call.send(&p, at(0.0));
+            call.limited();
+            let next = call.next(&p, &refusal, at(0.0), &mut rng, &mut budget);
+            let last = Next::GiveUp(GiveUpReason::Exhausted);
+            assert_eq!(next, if sent < 23 { Next::RetryAt(at(0.0)) } else { last }, "{sent}");
+        }
+        assert_eq!(call.attempts(), 23);
+    }
+}
+
+#[test]
+fn refusals_by_a_limit_and_others_share_what_is_free() {
+    let throttle = http(VerdictKind::Throttled { until: None }, 429);
+    for (throttles_free, sent) in [(0, 23), (4, 23), (30, 33)] {
+        let p = CallPolicy { throttle_wait: ThrottleWait::Lane, throttles_free, ..policy() };
+        assert_eq!((p.attempts_bound(true), p.attempts_bound(false)), (sent, 3 + throttles_free));
+        let mut budget = Budget::new(&BudgetConfig::default());
+        let (mut call, mut rng) = (Call::new(), Rng::new(0));
+        // The first four are explained by nothing, the rest by a limit.
+        for n in 1..=sent {
+            call.send(&p, at(0.0));
+            if n > throttles_free.min(4) {
+                call.limited();
+            }
+            let next = call.next(&p, &throttle, at(0.0), &mut rng, &mut budget);
+            assert_eq!(next == Next::GiveUp(GiveUpReason::Exhausted), n == sent, "{throttles_free} {n}");
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub use follow::LimitFindings;
 pub use state::{HintState, LaneState};
 
 use crate::breaker::{Breaker, BreakerConfig, BreakerPermit, BreakerReady, BreakerState, CallHealth};
-use crate::call::{Call, CallPolicy, Next};
+use crate::call::{Call, CallPolicy, Next, ThrottleWait};
 use crate::chance::Chance;
 use crate::hint::Hints;
 use crate::limit::{self, Feedback, LimitConfig, Limiter, Ticket};
@@ -40,6 +40,9 @@ use crate::taxonomy::Code;
 use crate::time::Mono;
 use crate::verdict::{Verdict, VerdictKind};
 use core::time::Duration;
+
+/// The time without calls after a spent quota whose end is not known: quotas end by the hour or the day.
+const QUOTA_WAIT: Duration = Duration::from_secs(3600);
 
 /// The settings of a [`Lane`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +63,7 @@ impl Default for LaneConfig {
             limit: LimitConfig::default(),
             breaker: BreakerConfig::default(),
             budget: BudgetConfig::default(),
-            quota_wait: Duration::from_secs(3600),
+            quota_wait: QUOTA_WAIT,
         }
     }
 }
@@ -185,8 +188,9 @@ impl Lane {
 
     /// A verdict came for the last attempt of `call`: what now? To be asked after the attempt was
     /// settled. The lane pays the retry, and a failure while its breaker is open, or its limiter probes a
-    /// service that fails whatever is sent, is the service's and not the record's. Nor is one that is the refusal of a limit; what the limit does not explain
-    /// waits for the record's own backoff.
+    /// service that fails whatever is sent, is the service's and not the record's. Nor is the refusal of a limit
+    /// that the lane knows or that the server told. A throttle that neither explains waits for the record's own
+    /// backoff.
     pub fn next<C: Chance>(
         &mut self,
         call: &mut Call,
@@ -202,9 +206,14 @@ impl Lane {
         } else if failed && findings.failures_are_limit {
             call.limited();
         }
-        let throttled = matches!(verdict.kind, VerdictKind::Throttled { .. });
-        if throttled && !findings.explains_refusal {
-            call.unexplained();
+        if let VerdictKind::Throttled { until } = verdict.kind {
+            let learns = policy.throttle_wait == ThrottleWait::Lane;
+            let told = until.is_some_and(|until| until > now);
+            match () {
+                () if learns && (told || findings.explains_refusal) => call.limited(),
+                () if !findings.explains_refusal => call.unexplained(),
+                () => {}
+            }
         }
         self.spread_return(policy, verdict, now, chance);
         call.next(policy, verdict, now, chance, &mut self.budget)
@@ -326,7 +335,7 @@ mod tests {
         let mut lane = Lane::new(&LaneConfig::default());
         let (base, cap) = (Duration::from_secs(1), Duration::from_secs(60));
         let policy = CallPolicy {
-            throttle_wait: crate::call::ThrottleWait::Lane,
+            throttle_wait: ThrottleWait::Lane,
             backoff: Backoff::new(base, 2.0, cap, Jitter::None),
             ..CallPolicy::default()
         };
@@ -339,6 +348,51 @@ mod tests {
             let next = lane.next(&mut call, &policy, &throttled, now, &mut chance);
             assert_eq!(next, Next::RetryAt(now + crate::time::seconds(wait)));
             now += crate::time::seconds(wait);
+        }
+    }
+
+    /// A lane that has learned a rate is refused: the record waits for the lane, and 20 refusals are free.
+    #[test]
+    fn a_throttle_that_a_limit_or_a_hint_explains_costs_no_attempt() {
+        let policy = CallPolicy {
+            attempts_max: 1,
+            throttle_wait: ThrottleWait::Lane,
+            deadline: Duration::from_secs(900),
+            ..CallPolicy::default()
+        };
+        for told in [None, Some(1.0)] {
+            let (mut lane, mut chance) = (Lane::new(&LaneConfig::default()), crate::chance::Rng::new(3));
+            let permit = go(&mut lane, at(0.0));
+            lane.settle(permit, &Verdict::DONE, &Hints::default(), at(0.1));
+            let (mut call, mut now, mut refused) = (Call::new(), at(0.2), 0);
+            let end = loop {
+                let permit = loop {
+                    match lane.admit(now) {
+                        Admit::Go(permit) => break permit,
+                        Admit::Wait(until) => now = until,
+                        other => panic!("{other:?}"),
+                    }
+                };
+                call.send(&policy, now);
+                let until = told.map(|wait| now + crate::time::seconds(wait));
+                let throttled = verdict(VerdictKind::Throttled { until });
+                lane.settle(permit, &throttled, &Hints::default(), now);
+                refused += 1;
+                match lane.next(&mut call, &policy, &throttled, now, &mut chance) {
+                    Next::RetryAt(at) => assert!(at >= until.unwrap_or(now)),
+                    end => break end,
+                }
+                // Another record is served in between: the limit is not a closed door.
+                let permit = loop {
+                    match lane.admit(now) {
+                        Admit::Go(permit) => break permit,
+                        Admit::Wait(until) => now = until,
+                        other => panic!("{other:?}"),
+                    }
+                };
+                lane.settle(permit, &Verdict::DONE, &Hints::default(), now);
+            };
+            assert_eq!((end, refused), (Next::GiveUp(crate::call::GiveUpReason::Exhausted), 21), "{told:?}");
         }
     }
 }

@@ -141,6 +141,8 @@ codes! {
     UNCLOSED_RING "A ring is not closed."
     WRONG_WINDING "A ring has the wrong orientation."
     CORRUPTED_HEADER "The file header cannot be read."
+    CORRUPTED_BLOCK "A block of the raster does not unpack to its pixels."
+    UNSUPPORTED_RASTER "The raster is of a kind that is not read."
     SCHEMA_MISMATCH "A field is missing, unexpected or has another type."
     CONSTRAINT_VIOLATION "The database rejected the row (SQLSTATE class 23)."
     DATA_EXCEPTION "The database cannot hold the value (SQLSTATE class 22)."
@@ -156,6 +158,7 @@ codes! {
     TASK_EXPIRED "The time of the task was over before a worker had it."
     TASK_BLOCKED "A task that must be done before is dead or cancelled."
     PROCESS_CRASHED "The process died repeatedly while it processed this record."
+    ERROR_DOCUMENT "The file is an error message of a service, saved under the name of the data."
     UNKNOWN "A failure without further information."
 }
 

@@ -12,7 +12,7 @@ use tidegate_core::retry::{Backoff, Jitter};
 use tidegate_core::signal::Signal;
 use tidegate_core::{Mono, Rng, Wall};
 
-/// The waits of one record whose every attempt is refused with this header.
+/// The waits of one record whose every attempt is refused with this header, until it is given up.
 fn waits(status: u16, header: Option<&str>) -> Vec<Duration> {
     let backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), Jitter::None);
     let policy =
@@ -38,7 +38,8 @@ fn waits(status: u16, header: Option<&str>) -> Vec<Duration> {
                 waits.push(at.since(now));
                 now = at;
             }
-            _ => return waits,
+            Next::GiveUp(_) => return waits,
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -53,7 +54,12 @@ fn what_cannot_be_read_is_followed_by_the_backoff() {
     }
 }
 
+/// A refusal with a wait costs no attempt: it ends with the deadline of 30 s, as a dead letter and not put aside
+/// for ever.
 #[test]
-fn what_can_be_read_is_obeyed() {
-    assert_eq!(waits(429, Some("2")), [2, 2, 2].map(Duration::from_secs));
+fn what_can_be_read_is_obeyed_until_the_deadline() {
+    // The lane itself waits a little longer each time.
+    assert_eq!(waits(429, Some("2")), [Duration::from_secs(2); 10]);
+    assert_eq!(waits(429, Some("1")), [Duration::from_secs(1); 23], "20 are free, 4 count");
+    assert_eq!(waits(503, Some("2")), [3, 3, 3].map(Duration::from_secs), "a failure counts");
 }

@@ -21,6 +21,7 @@ pub mod densify;
 pub mod error;
 pub mod filter;
 pub mod format;
+pub mod guard;
 pub mod mapping;
 mod number;
 pub mod raster;

@@ -9,6 +9,7 @@
 //! | [`sink`] | sinks, with their checkpoints |
 //! | [`run`] | a run from source to sink, with resume |
 //! | [`queue`] | the queue of a pipeline and the table of its tasks |
+//! | [`raster`] | rasters by their address, local or remote |
 //! | [`preset`] | manifests built from command-line options |
 //! | [`tiles`] | tiles of map services into a file or a directory |
 //! | [`traffic`] | the runtime and the lanes that all calls of a run share |
@@ -27,6 +28,7 @@ pub mod gate;
 pub mod manifest;
 pub mod preset;
 pub mod queue;
+pub mod raster;
 pub mod run;
 pub mod sink;
 pub mod source;

@@ -96,6 +96,58 @@ fn calls_at_once_are_learned_from_few_refusals_with_a_wait() {
     }
 }
 
+/// A limit of calls at once where the way takes time: a place is taken before its call is back, so less is lost
+/// than the way (10, 15 and 20 % here).
+#[test]
+fn places_are_taken_before_their_calls_are_back() {
+    for (rtt, times_max) in [(0.002, 1.10), (0.003, 1.12), (0.004, 1.14)] {
+        for &status in RealLimiter::Connections.statuses() {
+            let world = DrainWorld { rtt, jitter: 0.05, ..RealLimiter::Connections.world(status) };
+            let runs: Vec<DrainOutcome> = SEEDS.map(|seed| drain_lanes(&world, 1, seed)[0]).collect();
+            let mean =
+                |value: fn(&DrainOutcome) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
+            let (times, refused) =
+                (mean(|out| out.finish / out.earliest), mean(DrainOutcome::refused_percent));
+            assert!(times <= times_max && refused <= 1.4, "{rtt} s, {status}: {times:.3} x, {refused:.2} %");
+        }
+    }
+}
+
+/// A server that refuses everything at first says nothing about its limit: the lane comes back at once.
+#[test]
+fn a_server_that_opens_late_is_used_soon() {
+    let opens = |at: f64| ServerLimit::Steps(vec![(0.0, ServerLimit::Closed), (at, ServerLimit::Open)]);
+    let world = DrainWorld { service: 0.06, ..RealLimiter::RequestsBurst.world(429) };
+    for seed in SEEDS {
+        // An exponential handler needs 23 s.
+        let silent = DrainWorld { limit: opens(10.0), requests: 300, ..world.clone() };
+        let out = drain_lanes(&silent, 1, seed)[0];
+        assert!(out.left == 0 && out.finish <= 17.0 && out.refused <= 25, "{seed}: {out:?}");
+        let tells = ServerHints::FixedRetryAfter(5);
+        let hinted = DrainWorld { limit: opens(0.01), requests: 50, tells, ..world.clone() };
+        let out = drain_lanes(&hinted, 1, seed)[0];
+        assert!(out.left == 0 && out.finish <= 5.5 && out.early == 0, "{seed}: {out:?}");
+    }
+}
+
+/// A tenth of all calls is refused, whatever their number, and each refusal asks for a wait. The wait is kept, but
+/// many calls share one: without that, such a run took 230 s.
+#[test]
+fn random_refusals_with_a_wait_are_waited_for_together() {
+    for seed in SEEDS {
+        let world = DrainWorld {
+            limit: ServerLimit::Random { share: 0.1, seed },
+            requests: 300,
+            service: 0.06,
+            tells: ServerHints::FixedRetryAfter(1),
+            ..RealLimiter::RequestsBurst.world(429)
+        };
+        let out = drain_lanes(&world, 1, seed)[0];
+        assert!(out.left == 0 && out.early == 0 && out.finish <= 65.0, "{seed}: {out:?}");
+        assert!(out.refused_percent() <= 16.0, "{seed}: {out:?}");
+    }
+}
+
 /// Median and lowest utilisation, median and highest share of refused calls, in per cent.
 fn drawn(family: ServerFamily) -> [f64; 4] {
     const WORLDS: u64 = 12;

@@ -11,6 +11,7 @@ mod file;
 mod geocode;
 mod object;
 mod ogc;
+mod raster;
 mod stac;
 mod tile;
 mod wfs;
@@ -19,7 +20,7 @@ use serde_json::json;
 
 pub(crate) use object::Objects;
 
-use super::config::Config;
+use super::config::{Config, RangeFault};
 use super::fate::RowFate;
 use super::hash;
 use super::layer::{FeatureLayer, LayerSnapshot};
@@ -46,11 +47,12 @@ pub(crate) enum Provider {
     File,
     Object,
     Tile,
+    Raster,
     Unknown,
 }
 
 /// The path segment of each provider, for the start page and the documentation.
-const NAMES: [(&str, Provider); 19] = [
+const NAMES: [(&str, Provider); 20] = [
     ("geocode", Provider::Generic),
     ("reverse", Provider::Generic),
     ("csv2geo", Provider::Generic),
@@ -69,6 +71,7 @@ const NAMES: [(&str, Provider); 19] = [
     ("file", Provider::File),
     ("s3", Provider::Object),
     ("tiles", Provider::Tile),
+    ("raster", Provider::Raster),
     ("", Provider::Unknown),
 ];
 
@@ -79,11 +82,13 @@ pub(crate) struct FeatureContext<'a> {
     pub(crate) view: LayerSnapshot,
     /// Whether the second half of the page is omitted.
     short: bool,
+    /// How the answer to a request for a range is spoiled.
+    pub(crate) range_fault: Option<RangeFault>,
 }
 
 impl<'a> FeatureContext<'a> {
     pub(crate) fn new(config: &'a Config, layer: &'a FeatureLayer, short: bool) -> FeatureContext<'a> {
-        FeatureContext { config, layer, view: layer.view(config), short }
+        FeatureContext { config, layer, view: layer.view(config), short, range_fault: None }
     }
 
     /// The declared number of features.
@@ -147,7 +152,16 @@ pub(crate) fn answer(
         Provider::Esri => esri::answer(context, request),
         Provider::Stac => stac::answer(context, request),
         Provider::File => file::answer(context, request),
-        Provider::Object => object::answer(objects, request),
+        Provider::Raster => {
+            raster::answer(config, path.trim_start_matches("/raster/"), request, context.range_fault)
+                .unwrap_or_else(|| ResponseDraft::new(404, "text/plain", "no such file\n"))
+        }
+        Provider::Object => {
+            let key = path.trim_start_matches("/s3/").split_once('/').map_or("", |(_, key)| key);
+            let file = raster::answer(config, key, request, context.range_fault);
+            file.filter(|_| matches!(request.method.as_str(), "GET" | "HEAD"))
+                .unwrap_or_else(|| object::answer(objects, request))
+        }
         Provider::Tile => tile::answer(config, request),
         Provider::Census => census::answer(config, request),
         Provider::Unknown if path == "/" => start(),
@@ -175,12 +189,13 @@ pub(crate) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> Re
         | Provider::Ogc
         | Provider::Stac
         | Provider::File
+        | Provider::Raster
             if status == 200 && why == RefusalReason::Failed =>
         {
             page(status)
         }
         Provider::Wfs => wfs::refusal(status, why),
-        Provider::Ogc | Provider::Stac | Provider::File => ogc::refusal(status, why),
+        Provider::Ogc | Provider::Stac | Provider::File | Provider::Raster => ogc::refusal(status, why),
         Provider::Esri => esri::refusal(status, why),
         Provider::Object => object::refusal(status, why),
         Provider::Tile => tile::refusal(status),

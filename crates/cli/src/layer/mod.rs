@@ -28,6 +28,9 @@ use crate::out;
 /// the disk.
 pub(crate) fn give_up(verb: &str, file: &Path, error: &Error) -> Exit {
     out::say(&format!("tidegate {verb}: {}: {error}", file.display()));
+    if let Error::Problem(problem) = error {
+        out::failed(problem.code.as_str());
+    }
     let usage = match error {
         Error::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
         Error::Sqlite(_) => false,

@@ -134,6 +134,13 @@ pub(crate) fn line(watch: &RunWatch, progress: Progress, width: usize, color: bo
     fit(parts(watch, progress), width, color)
 }
 
+/// The progress in words, without a bar.
+pub(crate) fn words(watch: &RunWatch, progress: Progress) -> String {
+    let mut parts = parts(watch, progress);
+    parts.retain(|part| matches!(part, LinePart::Text { .. }));
+    fit(parts, usize::MAX, false).0
+}
+
 fn parts(watch: &RunWatch, Progress { started, rate }: Progress) -> Vec<LinePart> {
     if !watch.begun.load(Ordering::Relaxed) {
         let told = lock(&watch.source).clone();

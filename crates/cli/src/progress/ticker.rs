@@ -1,6 +1,6 @@
 //! A line of progress of work that is not awaited: drawn on a terminal, at most five times a second.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// The time between two lines.
@@ -15,7 +15,7 @@ pub(crate) struct Ticker {
 impl Ticker {
     /// Draws nothing if standard error is not a terminal.
     pub(crate) fn new() -> Ticker {
-        Ticker { is_terminal: io::stderr().is_terminal(), drawn: None }
+        Ticker { is_terminal: crate::out::draws(), drawn: None }
     }
 
     /// Draws the line, unless the last one is too young.

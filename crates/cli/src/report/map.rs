@@ -58,16 +58,47 @@ impl MarkerShape {
     }
 }
 
-/// The map: land, graticule, the points, their counts, and the world as an inset. The last layer is
-/// on top.
-pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
+/// The outline of something that is larger than a point.
+pub(super) struct MapArea {
+    /// Whether it was rejected.
+    pub(super) is_dead: bool,
+    /// A closed ring in degrees; empty if it has no place.
+    pub(super) ring: Vec<(f64, f64)>,
+}
+
+/// The outlines as paths, those of rejected records apart. What crosses the edge of the map is left out.
+fn areas_path(areas: &[MapArea], is_dead: bool) -> String {
+    let mut path = String::new();
+    for area in areas.iter().filter(|area| area.is_dead == is_dead) {
+        let crosses = area.ring.windows(2).any(|pair| (pair[0].0 - pair[1].0).abs() > 180.0);
+        for (at, (lon, lat)) in area.ring.iter().enumerate().filter(|_| !crosses) {
+            let letter = if at == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{letter}{:.4} {:.4}", (lon + 180.0) * 10.0, (90.0 - lat) * 10.0);
+        }
+        if !crosses && !area.ring.is_empty() {
+            path.push('z');
+        }
+    }
+    path
+}
+
+/// The map: land, graticule, outlines, the points, their counts, and the world as an inset. The last
+/// layer is on top.
+pub(super) fn svg(layers: &[MarkerLayer<'_>], areas: &[MapArea]) -> String {
     let turn = |(lon, lat): &(f64, f64)| {
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
     };
-    let all: Vec<(f64, f64)> = layers.iter().flat_map(|layer| layer.places.iter().filter_map(turn)).collect();
+    let places = layers.iter().flat_map(|layer| layer.places);
+    let all: Vec<(f64, f64)> =
+        places.chain(areas.iter().flat_map(|area| &area.ring)).filter_map(turn).collect();
     let view = MapView::around(&all);
     let cell = view.width / GRID;
     let mut drawn = String::new();
+    for (class, path) in [("area", areas_path(areas, false)), ("area-dead", areas_path(areas, true))] {
+        if !path.is_empty() {
+            let _ = write!(drawn, "<path class=\"{class}\" d=\"{path}\"/>");
+        }
+    }
     let mut said = Vec::new();
     // The number of records in each cell, of all layers.
     let mut cells: BTreeMap<(i64, i64), f64> = BTreeMap::new();
@@ -284,7 +315,9 @@ mod tests {
     use super::*;
 
     fn dots(places: &[(f64, f64)]) -> String {
-        svg(&[MarkerLayer { mark: MarkerShape::Dot, name: "written", places, records: places.len() as u64 }])
+        let layer =
+            MarkerLayer { mark: MarkerShape::Dot, name: "written", places, records: places.len() as u64 };
+        svg(&[layer], &[])
     }
 
     #[test]
@@ -304,14 +337,30 @@ mod tests {
     }
 
     #[test]
+    fn outlines_are_drawn_and_the_view_holds_them() {
+        let ring = vec![(15.0, 48.0), (15.0, 47.0), (17.0, 47.0), (17.0, 48.0), (15.0, 48.0)];
+        let across = vec![(179.0, 1.0), (179.0, 0.0), (-179.0, 0.0), (179.0, 1.0)];
+        let areas = [
+            MapArea { is_dead: false, ring },
+            MapArea { is_dead: true, ring: across },
+            MapArea { is_dead: true, ring: Vec::new() },
+        ];
+        let map = svg(&[], &areas[..1]);
+        assert!(map.contains("class=\"area\" d=\"M1950.0000 420.0000L1950.0000 430.0000L1970.0000 430.0000"));
+        assert!(map.contains("viewBox=\"1948.5000 419.2500 23.0000 11.5000\""), "{}", &map[..90]);
+        assert!(!svg(&[], &areas).contains("area-dead"), "it would cross the whole map");
+    }
+
+    #[test]
     fn kinds_are_told_apart_by_shape() {
         let places = [(16.0, 48.0)];
         let layer = |mark, name| MarkerLayer { mark, name, places: &places, records: 1 };
-        let map = svg(&[
+        let layers = [
             layer(MarkerShape::Dot, "matched"),
             layer(MarkerShape::Ring, "no match"),
             layer(MarkerShape::Cross, "failed"),
-        ]);
+        ];
+        let map = svg(&layers, &[]);
         for class in ["class=\"dot\"", "class=\"ring-at\"", "class=\"cross\""] {
             assert_eq!(map.matches(class).count(), 1, "{class}");
         }

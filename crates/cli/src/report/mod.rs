@@ -8,6 +8,7 @@ mod bars;
 pub(crate) mod map;
 mod overlay;
 mod pipeline;
+pub(crate) mod rasters;
 mod timeline;
 
 pub(crate) use map::LAND;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 pub(crate) use bars::percent_text;
 use bars::{Bar, BarSegment};
-use map::{MarkerLayer, MarkerShape};
+use map::{MapArea, MarkerLayer, MarkerShape};
 use tidegate_pipeline::gate::Reading;
 use tidegate_pipeline::telemetry::{LimitSummary, PlaceKind, RecordEnd, Summary, Telemetry};
 use tidegate_sim::report::{escape, html};
@@ -83,7 +84,11 @@ pub(crate) fn page(report: &ReportPage<'_>) -> String {
     let summary = report.telemetry.summary();
     let mut main = tiles(report, &summary);
     main.push_str(&books(report));
-    main.push_str(&places(report));
+    let (rasters, seen) = report.telemetry.rasters.all();
+    let words = [report.words.written, report.words.no_match, report.words.failed];
+    let (areas, pictures) = rasters::section(&rasters, seen, words);
+    main.push_str(&places(report, &areas));
+    main.push_str(&pictures);
     if summary.calls > 0 {
         let plots = html::plots(&report.seen.timeline.plots(report.seen.took));
         let _ = write!(main, "<section class=\"three\"><h2>Timeline</h2>{plots}</section>");
@@ -189,7 +194,7 @@ fn books(report: &ReportPage<'_>) -> String {
     )
 }
 
-fn places(report: &ReportPage<'_>) -> String {
+fn places(report: &ReportPage<'_>, areas: &[MapArea]) -> String {
     let (telemetry, words) = (report.telemetry, report.words);
     let kinds = [
         (PlaceKind::Committed, MarkerShape::Dot, words.written),
@@ -197,7 +202,8 @@ fn places(report: &ReportPage<'_>) -> String {
         (PlaceKind::Dead, MarkerShape::Cross, words.failed),
     ];
     let kinds = kinds.map(|(mark, shape, name)| (shape, name, telemetry.places.of(mark)));
-    if kinds.iter().all(|(_, _, (places, _))| places.is_empty()) {
+    let has_areas = areas.iter().any(|area| !area.ring.is_empty());
+    if !has_areas && kinds.iter().all(|(_, _, (places, _))| places.is_empty()) {
         return String::new();
     }
     let layers: Vec<MarkerLayer<'_>> = kinds
@@ -215,7 +221,13 @@ fn places(report: &ReportPage<'_>) -> String {
             thousands(*seen),
         );
     }
-    let map = map::svg(&layers);
+    if has_areas {
+        legend.push_str(
+            "<li><svg viewBox=\"0 0 14 14\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
+             <path class=\"area\" d=\"M2 3h10v8h-10z\"/></svg>extents of rasters</li>",
+        );
+    }
+    let map = map::svg(&layers, areas);
     if map.contains("class=\"counts\"") {
         legend.push_str("<li><b>n</b> records at one point</li>");
     }

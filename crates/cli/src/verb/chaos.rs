@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use tidegate_chaos::{
-    Chaos, Config, Dialect, Draw, FaultKind, FaultRule, Outage, Scope, ServerLimit, Service,
+    Chaos, Config, Dialect, Draw, FaultKind, FaultRule, Handle, Outage, Scope, ServerLimit, Service,
 };
 use tidegate_chaos::{Quirk, Unrest, When, preset, spec};
 
@@ -28,6 +29,7 @@ Examples:
   tidegate chaos --status 500=1% --status 502=@10..20 --reset 1% --cut 1% --error-200 1%
   tidegate chaos --outage 5s..10s,collapse=20 --service-ms 2..5
   tidegate chaos --preset nominatim --bad-rows 5% --no-match 5%
+  tidegate chaos --rasters scenes --range-fault zeros=10%,swapped=10%
   tidegate chaos --throttle fixed:5/100ms --scope prefix --throttle-status 503")]
 pub(crate) struct Args {
     /// Address to listen on, loopback only; port 0 selects a free port
@@ -93,6 +95,13 @@ pub(crate) struct Args {
     /// Redirect, such as 1%=URL
     #[arg(long, value_name = "WHEN=URL", value_parser = spec::redirect)]
     redirect: Vec<FaultRule>,
+    /// Directory whose files are served by ranges, at /raster/NAME and as objects at /s3/BUCKET/NAME
+    #[arg(long, value_name = "DIR")]
+    rasters: Option<PathBuf>,
+    /// Spoil answers to requests for ranges of --rasters: length, etag, whole, shifted, swapped or
+    /// zeros, such as zeros=10%
+    #[arg(long, value_name = "FAULT=WHEN", value_parser = spec::range_fault, value_delimiter = ',')]
+    range_fault: Vec<FaultRule>,
     /// Share of addresses that are always rejected
     #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
     bad_rows: f64,
@@ -158,12 +167,15 @@ enum ChaosFormat {
     Json,
 }
 
+/// Starts the server.
+pub(crate) fn start(args: &Args) -> Result<Handle, String> {
+    let config = config(args)?;
+    let addr = config.addr;
+    Chaos::start(config).map_err(|error| format!("--addr {addr}: {}", metrics::in_use(error)))
+}
+
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let handle = config(args).and_then(|config| {
-        let addr = config.addr;
-        Chaos::start(config).map_err(|error| format!("--addr {addr}: {}", metrics::in_use(error)))
-    });
-    let handle = match handle {
+    let handle = match start(args) {
         Ok(handle) => handle,
         Err(why) => {
             out::say(&format!("tidegate chaos: {why}"));
@@ -171,14 +183,13 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         }
     };
     let (addr, url) = (handle.addr(), handle.url());
-    match args.format {
-        ChaosFormat::Text => out::data(&format!("{url}\n"))?,
+    handle.wait_after(|| match args.format {
+        ChaosFormat::Text => out::data(&format!("{url}\n")),
         ChaosFormat::Json => {
             let address = serde_json::json!({"addr": addr.to_string(), "url": url});
-            out::data(&format!("{address}\n"))?;
+            out::data(&format!("{address}\n"))
         }
-    }
-    handle.wait()?;
+    })?;
     let stats = serde_json::to_value(handle.stats()).map_err(io::Error::other)?;
     match args.format {
         ChaosFormat::Text => out::say(&format!("{stats:#}")),
@@ -202,7 +213,8 @@ fn config(args: &Args) -> Result<Config, String> {
         (args.short, FaultKind::Short),
     ];
     let simple = simple.into_iter().filter_map(|(when, kind)| Some(FaultRule { kind, when: when? }));
-    let faults = args.status.iter().chain(&args.redirect).cloned().chain(simple).collect();
+    let faults =
+        args.status.iter().chain(&args.redirect).chain(&args.range_fault).cloned().chain(simple).collect();
     Ok(Config {
         addr: args.addr,
         seed: args.seed,
@@ -229,6 +241,7 @@ fn config(args: &Args) -> Result<Config, String> {
             loop_after: args.loop_after,
         },
         quirks: args.quirk.clone(),
+        rasters: args.rasters.clone(),
         draw: args.draw,
         remember: args.remember,
         grace: args.grace,

@@ -199,6 +199,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         verb: "geocode",
         subject: String::new(),
         resume: out::resume_command(),
+        is_part: false,
     }
     .run()
 }
@@ -294,7 +295,7 @@ impl Input {
         let path = state.join(format!("stdin-{}.csv", std::process::id()));
         let copy = Input { path: path.clone(), is_copy: true };
         durable::private(&path)
-            .and_then(|mut file| io::copy(&mut io::stdin().lock(), &mut file))
+            .and_then(|mut file| io::copy(&mut out::input(), &mut file))
             .map_err(|e| at(&path, e))?;
         Ok(copy)
     }

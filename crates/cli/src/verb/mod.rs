@@ -5,7 +5,7 @@
 
 pub(crate) mod audit;
 mod calls;
-mod chaos;
+pub(crate) mod chaos;
 mod check;
 mod cloud;
 mod completions;
@@ -23,6 +23,7 @@ mod man;
 mod plan;
 mod profiles;
 mod queue;
+mod raster;
 mod run;
 mod schema;
 mod serve;
@@ -57,6 +58,7 @@ pub(crate) enum Verb {
     Convert(Box<convert::Args>),
     Inspect(inspect::Args),
     Check(check::Args),
+    Raster(Box<raster::Args>),
     Demo(demo::Args),
     Deploy(deploy::Args),
     Store(Box<store::Args>),
@@ -74,6 +76,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether it runs a pipeline, which reports to Dagster if that started it.
+    pub(crate) fn is_run(&self) -> bool {
+        matches!(self, Verb::Run(_) | Verb::Geocode(_) | Verb::Fetch(_))
+    }
+
     /// Runs the command.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         match self {
@@ -92,6 +99,7 @@ impl Verb {
             Verb::Convert(args) => convert::run(args),
             Verb::Inspect(args) => inspect::run(args),
             Verb::Check(args) => check::run(args),
+            Verb::Raster(args) => raster::run(args),
             Verb::Demo(args) => demo::run(args),
             Verb::Deploy(args) => deploy::run(args),
             Verb::Store(args) => store::run(args),

@@ -1,5 +1,6 @@
 //! `tidegate plan`: shows what a run would do.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,9 +36,12 @@ Examples:
 Exit codes: 0 the run can start; 1 failure; 2 it cannot; 75 the source or the sink is down, try again
 later.")]
 pub(crate) struct Args {
-    /// Manifest file
+    /// Manifest file; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    #[command(flatten)]
+    variables: VariableArgs,
 
     /// Price of 1,000 calls, for services without a price in the manifest
     #[arg(long, value_name = "PRICE", value_parser = price)]
@@ -62,9 +66,43 @@ pub(crate) fn price(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Values for the variables of a manifest.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct VariableArgs {
+    /// Value for ${NAME} in the manifest, before that of the environment; may be repeated
+    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = variable)]
+    variables: Vec<(String, String)>,
+}
+
+impl VariableArgs {
+    pub(crate) fn map(&self) -> BTreeMap<String, String> {
+        self.variables.iter().cloned().collect()
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE, with letters, digits and `_` in the name".to_owned()),
+    }
+}
+
 /// Loads a manifest; `None` after printing its problems.
 pub(crate) fn load(file: &Path) -> Option<Manifest> {
-    match manifest::load(file) {
+    load_with(file, &BTreeMap::new())
+}
+
+/// Loads a manifest with these variables; `None` after printing its problems.
+pub(crate) fn load_with(file: &Path, variables: &BTreeMap<String, String>) -> Option<Manifest> {
+    let loaded = if file == Path::new("-") {
+        manifest::from_reader_with(out::input_name(), out::input(), variables)
+    } else {
+        manifest::load_with(file, variables)
+    };
+    match loaded {
         Ok(manifest) => Some(manifest),
         Err(_) if data_format(file).is_some() => {
             let (name, format) = (file.display().to_string(), data_format(file).unwrap_or_default());
@@ -100,7 +138,7 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    match load(&args.file) {
+    match load_with(&args.file, &args.variables.map()) {
         Some(manifest) => print_plan(
             &manifest,
             &args.file,
@@ -211,7 +249,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row(
             "calls",
             format!(
-                "{} without retries, at most {} if all fail; a record waits at most {each}",
+                "{} without retries, at most {} if all are refused and fail; a record waits at most {each}",
                 thousands(calls),
                 thousands(most)
             ),

@@ -34,9 +34,12 @@ Exit codes: 0 success; 1 failure or interrupted; 2 the manifest, source or sink 
 fired; 75 try again later: a service is down or asked to wait, another run is active, or an incident
 suspended the pipeline.")]
 pub(crate) struct Args {
-    /// The manifest
+    /// The manifest; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    #[command(flatten)]
+    variables: plan::VariableArgs,
 
     /// Continue the last run if it did not finish; otherwise start a new one
     #[arg(long)]
@@ -75,7 +78,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let Some(manifest) = plan::load(&args.file) else { return Ok(Exit::Usage) };
+    let Some(manifest) = plan::load_with(&args.file, &args.variables.map()) else { return Ok(Exit::Usage) };
     if args.dry_run {
         return plan::print_plan(&manifest, &args.file, args.format, plan::Estimate::default());
     }
@@ -98,6 +101,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         verb: "run",
         subject: args.file.display().to_string(),
         resume: out::resume_command(),
+        is_part: false,
     }
     .run()
 }

@@ -3,14 +3,19 @@
 //! For a valid manifest it prints the policy with defaults, for an invalid one every problem with
 //! its line and column.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tidegate_pipeline::manifest::{self, Manifest, Rejection};
+use serde_json::{Value, json};
+use tidegate_pipeline::gate::all_gates;
+use tidegate_pipeline::manifest::{self, Manifest, Rejection, StepSpec};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
+use crate::pipes::check_name;
 use crate::summary::summary;
+use crate::verb::plan;
 
 /// Check manifests and show the resulting policy
 ///
@@ -22,6 +27,7 @@ Examples:
   tidegate validate parcels.yaml
   tidegate validate pipelines/*.yaml
   tidegate validate --format json parcels.yaml
+  tidegate validate --parts parcels.yaml
   generate-manifest | tidegate validate -
 
 Exit codes: 0 all manifests are valid; 2 at least one is not.")]
@@ -30,13 +36,26 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
+    #[command(flatten)]
+    variables: plan::VariableArgs,
+
     /// Output format; json prints a list of problems, empty if there are none
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
+
+    /// Print the parts of each manifest as JSON instead: its name, steps, gates and dead letters
+    #[arg(long, conflicts_with = "format")]
+    parts: bool,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let results: Vec<_> = args.files.iter().map(|file| read(file)).collect();
+    let results: Vec<_> = args.files.iter().map(|file| read(file, &args.variables.map())).collect();
+    if args.parts && results.iter().all(Result::is_ok) {
+        let valid = args.files.iter().zip(results.iter().flatten());
+        let parts: Vec<_> = valid.map(|(file, manifest)| parts(file, manifest)).collect();
+        out::data(&format!("{:#}\n", json!(parts)))?;
+        return Ok(Exit::Done);
+    }
     match args.format {
         OutputFormat::Table => print_results(&results)?,
         OutputFormat::Json => {
@@ -45,18 +64,33 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
                 .filter_map(|result| result.as_ref().err())
                 .flat_map(Rejection::diagnostics)
                 .collect();
-            out::data(&format!("{:#}\n", serde_json::json!(problems)))?;
+            out::data(&format!("{:#}\n", json!(problems)))?;
         }
     }
     Ok(if results.iter().all(Result::is_ok) { Exit::Done } else { Exit::Usage })
 }
 
-fn read(file: &Path) -> Result<Manifest, Rejection> {
+fn read(file: &Path, variables: &BTreeMap<String, String>) -> Result<Manifest, Rejection> {
     if file == Path::new("-") {
-        manifest::from_reader("<stdin>", io::stdin().lock())
+        manifest::from_reader_with(out::input_name(), out::input(), variables)
     } else {
-        manifest::load(file)
+        manifest::load_with(file, variables)
     }
+}
+
+/// The parts of a manifest, for programs. `check` names the asset check of a gate in Dagster.
+fn parts(file: &Path, manifest: &Manifest) -> Value {
+    let pipeline = &manifest.pipeline;
+    let gates = all_gates(manifest).into_iter().map(|(gate, severity, max_rate)| {
+        json!({ "check": check_name(&gate), "gate": gate, "severity": severity, "max_rate": max_rate })
+    });
+    json!({
+        "file": file,
+        "pipeline": pipeline.id,
+        "steps": pipeline.steps.iter().map(StepSpec::name).collect::<Vec<_>>(),
+        "gates": gates.collect::<Vec<_>>(),
+        "dead_letters": pipeline.dead_letters.as_ref().map(|form| form.store.as_deref().unwrap_or_default()),
+    })
 }
 
 /// Prints summaries of valid manifests as data, problems of the others as messages.

@@ -14,10 +14,10 @@ use tidegate_pipeline::telemetry::{Telemetry, sample};
 use tidegate_pipeline::worker::{PipelineEnd, WorkerJob, WorkerOptions, serve, worker_name};
 
 use super::plan;
-use crate::execute::listen;
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 use crate::progress::thousands;
+use crate::stop::{AFTER_CALLS, listen};
 use crate::web::{self, WebResponse};
 
 /// Work on the tasks of queues
@@ -82,6 +82,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let stop = Arc::new(AtomicBool::new(false));
+    listen(&stop, AFTER_CALLS);
     let options = WorkerOptions {
         worker: worker_name(),
         is_once: args.once,
@@ -112,7 +113,6 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
-    listen(&stop);
     let drain = Duration::from_secs(args.drain);
     let began = |_: &WorkerJob, _: &Arc<RunWatch>| {};
     let watch = |jobs: &[WorkerJob], is_over: &AtomicBool| {

@@ -58,6 +58,11 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// Whether it has not ended yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ran {
         self.0.take().unwrap().wait_with_output().unwrap().into()

@@ -1,8 +1,10 @@
 //! `kill -9` at any moment: nothing lost, nothing doubled, every act audited. The moments differ
 //! from run to run; what must hold afterwards does not.
 
+use std::time::{Duration, Instant};
+
 use crate::desk::{Desk, end};
-use std::time::Duration;
+use crate::running::Running;
 
 const RECORDS: usize = 400;
 
@@ -117,4 +119,30 @@ fn at_every_step() {
         "nothing is left behind"
     );
     desk.audited();
+}
+
+/// A service manager stops a replay with SIGTERM. It has a hundred letters and takes one per second.
+#[test]
+fn a_replay_stops_after_its_batch_on_sigterm_and_goes_on_later() {
+    let desk = desk();
+    let captured = desk.dlq(&["capture", "in.geojsonl", "--into", "out.geojson"]);
+    assert_eq!(captured.code, 4, "{}", captured.stderr);
+    let fixed = desk.dlq(&["fix", "--rule", "make_valid", "--all"]);
+    assert_eq!(fixed.code, 0, "{}", fixed.stderr);
+    let slowly = ["dlq", "--store", "letters.db", "replay", "--all", "--batch", "1", "--rate", "1/s"];
+    let mut child = Running::of(desk.start(&slowly));
+    // A replay is in the list when its letters are fixed; the signals were registered before.
+    let began = Instant::now();
+    while desk.dlq(&["replay", "--list"]).json().as_array().is_none_or(Vec::is_empty) {
+        assert!(child.is_running() && began.elapsed() < Duration::from_secs(60), "no replay began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.signal("TERM");
+    let ran = child.end();
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(ran.stderr.contains("stopping after this batch"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("replay --resume 1"), "{}", ran.stderr);
+    let ran = desk.dlq(&["replay", "--resume", "1"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(desk.states(), vec!["resolved"; RECORDS / 4]);
 }

@@ -43,7 +43,11 @@ fn manifest(invalid_halts: bool, parts: &str) -> String {
 
 /// A square, or with `bow_tie` an invalid polygon, in London.
 fn feature(number: usize, bow_tie: bool) -> String {
-    let (x, y) = (-0.1 + 0.001 * number as f64, 51.5);
+    feature_at(-0.1 + 0.001 * number as f64, 51.5, number, bow_tie)
+}
+
+/// The same at a place.
+fn feature_at(x: f64, y: f64, number: usize, bow_tie: bool) -> String {
     let (x, y, right, top) = (x, y, x + 0.000_512_3, y + 0.000_512_3);
     let corners = if bow_tie {
         [(x, y), (right, top), (right, y), (x, top), (x, y)]
@@ -70,6 +74,12 @@ fn collection(invalid: bool) -> String {
     format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","))
 }
 
+/// Three squares side by side at a place, as a collection.
+fn collection_at(x: f64, y: f64) -> String {
+    let features: Vec<String> = (0..3).map(|n| feature_at(x + 0.001 * n as f64, y, n, false)).collect();
+    format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","))
+}
+
 /// Addresses of one street.
 fn addresses(rows: usize) -> String {
     (1..=rows).fold("id,street,city,address\n".to_owned(), |mut text, n| {
@@ -81,6 +91,33 @@ fn addresses(rows: usize) -> String {
 /// Files of the repository, by path.
 fn shipped(paths: &[&'static str]) -> Vec<(&'static str, String)> {
     paths.iter().map(|path| (*path, fs::read_to_string(root().join(path)).unwrap())).collect()
+}
+
+/// What the services of a page hold.
+pub(crate) fn chaos(page: &str) -> &'static str {
+    match page {
+        "docs/raster.md" => "--features 3 --rasters bands",
+        _ => "--features 300",
+    }
+}
+
+/// The files of the repository that a page's commands read under another name.
+pub(crate) fn copies(page: &str) -> &'static [(&'static str, &'static str)] {
+    match page {
+        "docs/raster.md" => &[
+            ("scene.tif", "crates/raster/tests/fixtures/twelve-bits.tif"),
+            ("archive/one.tif", "crates/raster/tests/fixtures/twelve-bits.tif"),
+            ("archive/two.tif", "crates/raster/tests/fixtures/packbits.tif"),
+            ("bands/B04.tif", "crates/raster/tests/fixtures/packbits.tif"),
+            ("bands/B08.tif", "crates/raster/tests/fixtures/packbits.tif"),
+        ],
+        "docs/raster-transform.md" => &[
+            ("scene.tif", "crates/raster/tests/fixtures/jpeg.tif"),
+            ("west.tif", "crates/raster/tests/fixtures/packbits.tif"),
+            ("east.tif", "crates/raster/tests/fixtures/packbits.tif"),
+        ],
+        _ => &[],
+    }
 }
 
 /// The files that a page's commands read.
@@ -121,6 +158,9 @@ pub(crate) fn files(page: &str) -> Vec<(&'static str, String)> {
                 ("addresses.yaml", GEOCODED.to_owned() + POLICY),
             ]);
             files
+        }
+        "docs/raster.md" | "docs/raster-transform.md" => {
+            vec![("parcels.geojson", collection_at(15.0005, 44.2515))]
         }
         "docs/replay.md" => vec![("parcels.geojson", collection(true))],
         "docs/simulate.md" => {

@@ -48,13 +48,18 @@ impl Page {
         let mut page = Page { directory, substitutes: Vec::new(), servers: Vec::new() };
         fs::create_dir(page.here()).unwrap();
         for arguments in ["", "--bad-rows 10%"] {
-            let server =
-                page.start(&format!("tidegate chaos --features 300 --page-max 100 --seed 1 {arguments}"));
+            let holds = fixtures::chaos(name);
+            let server = page.start(&format!("tidegate chaos {holds} --page-max 100 --seed 1 {arguments}"));
             page.servers.push(server);
         }
         page.substitutes = fixtures::substitutes(&page.servers[0].url);
         for (file, text) in fixtures::files(name) {
             page.write(file, &page.supplied(&text));
+        }
+        for (file, from) in fixtures::copies(name) {
+            let path = page.here().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::copy(root().join(from), path).unwrap();
         }
         for command in fixtures::commands(name) {
             assert_eq!(page.shell(command), Ok(0), "{command}");

@@ -107,6 +107,55 @@ fn what_the_lane_believes_of_the_limit_is_told_and_why() {
     assert!(page.contains("Limits that were learned") && page.contains(reason));
 }
 
+/// The row of the report for a limit of the summary in JSON.
+fn limit_row(limit: &serde_json::Value) -> String {
+    let number = |name: &str, unit: &str| {
+        limit[name].as_f64().map_or_else(|| "–".to_owned(), |value| format!("{value:.1}{unit}"))
+    };
+    let whole = |name: &str| limit[name].as_u64().map_or_else(|| "–".to_owned(), |value| value.to_string());
+    let word = |name: &str| limit[name].as_str().unwrap().to_owned();
+    let rest = [
+        word("kind"),
+        number("rate", ""),
+        number("burst", ""),
+        number("window_seconds", " s"),
+        whole("in_flight"),
+        whole("changes"),
+        word("reason"),
+    ];
+    format!("<th scope=\"row\">{}</th><td>{}</td></tr>", word("host"), rest.join("</td><td>"))
+}
+
+#[test]
+fn the_report_shows_all_that_the_lane_believes_of_a_limit() {
+    let heads: String = ["host", "limit", "calls/s", "burst", "window", "at once", "changes", "reason"]
+        .map(|head| format!("<th scope=\"col\">{head}</th>"))
+        .concat();
+    // Rate and window as the headers tell them; a rate and a burst from refusals, or calls at once.
+    let told = Canned::start(move |_| {
+        json("200 OK\r\nRateLimit-Policy: \"a\";q=1000;w=10\r\nRateLimit: \"a\";r=900;t=9", MATCH)
+    });
+    let learned = chaos(throttled("bucket:5/s,burst=3"));
+    for (url, quota) in [(told.url(), true), (learned.url(), false)] {
+        let bench = Bench::of_rows(15);
+        let ran = bench.geocode(&url, &["--report", "r.html"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let summary = ran.json();
+        let limit = &summary["limits"][0];
+        if quota {
+            assert_eq!(
+                (limit["kind"].as_str(), limit["window_seconds"].as_f64()),
+                (Some("quota"), Some(10.0))
+            );
+        } else {
+            assert!(!["none", "quota"].contains(&limit["kind"].as_str().unwrap()), "{limit}");
+        }
+        let page = std::fs::read_to_string(bench.path("r.html")).unwrap();
+        let row = limit_row(limit);
+        assert!(page.contains(&heads) && page.contains(&row), "{row} is not in the report");
+    }
+}
+
 #[test]
 fn the_summary_in_json_has_every_counter() {
     let server = chaos(Config { no_match: 0.2, ..throttled("bucket:200/s,burst=5") });

@@ -222,6 +222,7 @@ fn a_polite_kill_drains_and_can_be_resumed() {
     let killed = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(killed.success());
     let ran = Ran::from(child.wait_with_output().unwrap());
+    assert!(matches!(ran.code, 0 | 1), "the signal ended the process with {}: {}", ran.code, ran.stderr);
     if ran.code == 1 {
         assert_eq!(ran.json()["status"], "stopped");
         assert!(ran.stderr.contains("tidegate run m.yaml --format json --resume"), "{}", ran.stderr);

@@ -48,7 +48,7 @@ sink: {{ file: out.csv }}",
         retry(1),
         json!({ "set_by": "pipeline.retry_policy", "max_attempts": 3, "deadline_seconds": 30.0 })
     );
-    assert_eq!((&plan["calls"], &plan["calls_max"]), (&json!(6), &json!(3 * 5 + 3 * 3)));
+    assert_eq!((&plan["calls"], &plan["calls_max"]), (&json!(6), &json!(3 * (5 + 20) + 3 * (3 + 20))));
     assert_eq!(plan["record_seconds_max"], 120.0);
     let table = bench.tidegate(&["plan", "m.yaml"]).stdout;
     assert!(table.contains("5 attempts within 2m (services.a.retry_policy)"), "{table}");

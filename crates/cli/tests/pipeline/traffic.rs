@@ -231,7 +231,11 @@ fn the_plan_foresees_every_request_of_a_run() {
             (&result["calls"], &result["calls"]),
             "{path}{more}"
         );
-        assert_eq!(plan["calls_max"], json!(result["calls"].as_u64().unwrap() * 3), "three attempts each");
+        assert_eq!(
+            plan["calls_max"],
+            json!(result["calls"].as_u64().unwrap() * 23),
+            "three attempts and 20 refusals each"
+        );
         // The simulated server keeps to the rate of the profile, so some are asked again.
         let answers = &plan["predictions"][0];
         assert_eq!((&answers["case"], ends(answers)), (&json!("answers"), result["calls"].as_u64().unwrap()));

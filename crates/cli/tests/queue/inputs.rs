@@ -98,6 +98,31 @@ fn tiles_are_tasks() {
 }
 
 #[test]
+fn h3_cells_are_tasks() {
+    let bench = Bench::new();
+    bench.0.write(
+        "parcels.yaml",
+        &bench.0.read("parcels.yaml").replace("{ id: int", "{ h3: string, resolution: int, id: int"),
+    );
+    let report = bench.submitted(&["--h3", "16.1,48.1,16.6,48.4", "--resolution", "5"], 0);
+    let tasks = bench.tasks();
+    assert_eq!(report["submitted"].as_u64(), Some(tasks.len() as u64));
+    // A cell of resolution 5 has about 250 square kilometres, the box 37 x 33.
+    assert_eq!(tasks.len(), 12);
+    let one = tasks.iter().find(|task| task["key"] == "851e15b7fffffff").unwrap();
+    assert_eq!(one["payload"]["properties"], json!({ "h3": "851e15b7fffffff", "resolution": 5 }));
+    let ring = one["payload"]["geometry"]["coordinates"][0].as_array().unwrap();
+    assert_eq!((ring.len(), &ring[0]), (7, &ring[6]));
+    let west = ring.iter().map(|at| at[0].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    assert!((one["bbox"][0].as_f64().unwrap() - west).abs() < 1e-6);
+    let again = bench.submitted(&["--h3", "16.1,48.1,16.6,48.4", "--resolution", "5"], 0);
+    assert_eq!(again["submitted"], 0);
+    for wrong in [&["--h3", "16,48,17,49"][..], &["--h3", "16,48,17,49", "--resolution", "16"]] {
+        assert_eq!(bench.submit(wrong).code, 2);
+    }
+}
+
+#[test]
 fn a_list_of_tasks_in_csv() {
     let bench = Bench::with(", kinds: [new, old]");
     bench.0.write(

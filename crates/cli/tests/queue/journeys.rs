@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::bench::{Bench, feature};
+use crate::canned::{self, Canned};
 
 #[test]
 fn what_is_submitted_twice_is_queued_once_and_done_once() {
@@ -119,4 +120,21 @@ fn a_dry_run_creates_nothing() {
     let known = bench.submitted(&[file, "--dry-run"], 0);
     assert_eq!((&known["submitted"], &known["known"]["queued"]), (&json!(0), &json!(3)));
     assert_eq!(bench.lag(), 3);
+}
+
+/// Pub/Sub does not tell how many messages it holds. What was submitted is reported all the same.
+#[test]
+fn a_queue_that_cannot_count_is_submitted_to() {
+    let server = Canned::start(|head| {
+        let is_publish = head.contains(":publish ");
+        let subscription = r#"{"topic":"projects/tests/topics/tasks","ackDeadlineSeconds":10}"#;
+        canned::json("200 OK", if is_publish { r#"{"messageIds":["1","2","3"]}"# } else { subscription })
+    });
+    let bench = Bench::new();
+    let queue = format!("queue: \"pubsub://tests/tasks?endpoint={}\"", server.url());
+    bench.0.write("parcels.yaml", &bench.0.read("parcels.yaml").replace("queue: tasks.db", &queue));
+    let told = bench.submitted(&[bench.features(3), "--key", "id"], 0);
+    assert_eq!((&told["submitted"], &told["lag"]), (&json!(3), &json!(null)));
+    assert_eq!(told["tasks_by_state"]["queued"], 3);
+    assert_eq!(server.seen().iter().filter(|head| head.contains(":publish ")).count(), 1);
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+#[path = "../common/canned.rs"]
+mod canned;
 mod inputs;
 mod journeys;
 #[path = "../common/running.rs"]

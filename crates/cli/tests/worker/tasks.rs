@@ -122,3 +122,51 @@ fn a_task_that_kills_its_worker_is_dead_after_three_crashes_and_nobody_else() {
     assert_eq!(states(&dir, "parcels"), [("dead".to_owned(), 1), ("done".to_owned(), 19)].into());
     assert_eq!(letters(&dir), [("PROCESS_CRASHED".to_owned(), 1)].into());
 }
+
+/// A worker that is killed leaves a file that others can use: whatever is committed is in its index.
+#[test]
+fn the_layer_of_a_killed_worker_has_its_index_and_extent() {
+    let dir = parcels();
+    publish(&dir, &(0..2500).map(|n| task("parcels", n)).collect::<Vec<_>>());
+    let died = dir.command(&["worker", "parcels.yaml"]).env("TIDEGATE_CRASH", "commit:1").output().unwrap();
+    assert_eq!(died.status.code(), None, "{}", String::from_utf8_lossy(&died.stderr));
+    let sink = rusqlite::Connection::open(dir.path("parcels.gpkg")).unwrap();
+    let count = |sql: &str| sink.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let rows = count("SELECT count(*) FROM parcels");
+    assert!(rows > 0);
+    assert_eq!(count("SELECT count(*) FROM rtree_parcels_geom"), rows);
+    let extent =
+        "SELECT min_x = 0 AND max_x = 179 AND max_y = 89 FROM gpkg_contents WHERE table_name = 'parcels'";
+    assert_eq!(count(extent), 1);
+    let checkpoints = "SELECT count(*) FROM sqlite_master WHERE name = 'tidegate_checkpoint'";
+    assert_eq!(count(checkpoints), 1);
+    // The next worker removes what this one has left.
+    until_empty(&dir);
+    assert_eq!(count(checkpoints), 0);
+}
+
+/// Two tasks with the same content are two letters. Each is done when its letter was replayed.
+#[test]
+fn a_replayed_letter_ends_its_task() {
+    let dir = parcels();
+    let manifest = dir.read("parcels.yaml").replace("geometry: point", "geometry: polygon");
+    dir.write("parcels.yaml", &manifest);
+    let tie = |key: &str| {
+        let payload = r#"{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[1,1],[2,2],[2,1],[1,2],[1,1]]]},"properties":{"id":1,"name":"n"}}"#;
+        Message::new(key, format!(r#"{{"kind":"parcels","key":"{key}","payload":{payload}}}"#))
+    };
+    publish(&dir, &[tie("a"), tie("b")]);
+    assert_eq!(once(&dir, &[]).code, 4);
+    // One of them in another worker.
+    publish(&dir, &[tie("c")]);
+    assert_eq!(once(&dir, &[]).code, 4);
+    assert_eq!(letters(&dir).values().sum::<u64>(), 3, "{:?}", letters(&dir));
+    assert_eq!(states(&dir, "parcels"), [("dead".to_owned(), 3)].into());
+    for verb in [&["fix", "--rule", "make_valid", "--all"][..], &["replay", "--all"]] {
+        let args = [&["dlq", "--store", "letters.db"], verb].concat();
+        let ran = dir.command(&args).output().unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+    assert_eq!(rows(&dir, "parcels"), [(1, 3)].into());
+    assert_eq!(states(&dir, "parcels"), [("done".to_owned(), 3)].into());
+}

@@ -31,12 +31,14 @@
 mod outcome;
 mod patient;
 mod refusals;
+mod steps;
 #[cfg(test)]
 mod tests;
 
 pub use outcome::CallOutcome;
 pub use patient::{Later, given_up, patient, unwatched};
 pub use refusals::{RefusalCounter, SettingsOf, advice, refused};
+pub use steps::{CallSteps, StepsEnd, StepsNext};
 
 use crate::lane::{LaneHandle, LanePermit, Refused};
 use std::time::Duration;

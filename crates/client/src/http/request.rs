@@ -71,10 +71,13 @@ impl Request {
         }
     }
 
-    /// Whether the request may be retried: an idempotent method, or an idempotency key.
+    /// Whether the request may be retried: an idempotent method, or an idempotency key, which may be
+    /// one of the caller's own among the headers.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
-        self.idempotency_key.is_some() || self.method.is_idempotent()
+        self.idempotency_key.is_some()
+            || self.method.is_idempotent()
+            || self.headers.contains_key(&self.idempotency_header)
     }
 
     /// Makes a repeat safe: the key of the request is sent in this header.
@@ -256,6 +259,9 @@ mod tests {
         assert!(request.is_repeatable());
         request.method = Method::POST;
         assert!(!request.is_repeatable());
+        let mut own = request.clone();
+        own.headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("7"));
+        assert!(own.is_repeatable());
         request.idempotency_key = Some(request.key_bytes());
         assert!(request.is_repeatable());
     }

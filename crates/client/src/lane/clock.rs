@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 use tidegate_core::{Mono, Now, Wall};
 use tokio::time::Instant;
 
+use super::skip;
+
 /// A handle to both clocks. Clones share the same origin, so their times are comparable.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -25,27 +27,30 @@ impl Clock {
     /// The clocks of this machine.
     #[must_use]
     pub fn system() -> Clock {
-        Clock { start: Instant::now(), fixed: None }
+        Clock { start: skip::now(), fixed: None }
     }
 
     /// A wall clock that shows `wall` now and advances with the monotonic clock.
     #[must_use]
     pub fn starting_at(wall: Wall) -> Clock {
-        Clock { start: Instant::now(), fixed: Some(wall) }
+        Clock { start: skip::now(), fixed: Some(wall) }
     }
 
     /// The current monotonic time.
     #[must_use]
     pub fn mono(&self) -> Mono {
-        Mono::ZERO + self.start.elapsed()
+        Mono::ZERO + self.elapsed()
     }
 
     /// The current wall time.
     #[must_use]
     pub fn wall(&self) -> Wall {
         match self.fixed {
-            Some(wall) => Wall::from_millis(wall.millis().saturating_add(millis(self.start.elapsed()))),
+            Some(wall) => Wall::from_millis(wall.millis().saturating_add(millis(self.elapsed()))),
             None => match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+                Ok(since) if skip::is_on() => {
+                    Wall::from_millis(millis(since.saturating_add(skip::skipped())))
+                }
                 Ok(since) => Wall::from_millis(millis(since)),
                 Err(before) => Wall::from_millis(-millis(before.duration())),
             },
@@ -76,6 +81,7 @@ impl Clock {
     /// Sleeps until `at`; forever if a timer cannot represent it.
     pub async fn sleep_until(&self, at: Mono) {
         match self.instant(at) {
+            Some(_) if skip::is_on() => skip::until(self.start + at.since(Mono::ZERO)).await,
             Some(instant) => tokio::time::sleep_until(instant).await,
             None => std::future::pending().await,
         }
@@ -86,7 +92,15 @@ impl Clock {
     pub fn instant(&self, at: Mono) -> Option<Instant> {
         const YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
         let since = at.since(Mono::ZERO);
-        if since > YEARS { None } else { self.start.checked_add(since) }
+        if since > YEARS {
+            return None;
+        }
+        let at = self.start.checked_add(since)?;
+        Some(at.checked_sub(skip::skipped()).unwrap_or(at))
+    }
+
+    fn elapsed(&self) -> Duration {
+        skip::now().saturating_duration_since(self.start)
     }
 }
 

@@ -31,6 +31,7 @@ mod permit;
 mod queue;
 mod registry;
 mod share;
+mod skip;
 mod snapshot;
 mod states;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use permit::LanePermit;
 pub use queue::Refused;
 pub use registry::Lanes;
 pub use share::{Fleet, LaneRole, LaneScope, WhenUnreachable};
+pub use skip::{skip_waits, skipped};
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 

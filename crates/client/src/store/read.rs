@@ -66,8 +66,21 @@ impl ObjectStoreClient {
     /// # Errors
     /// When the object or the range does not exist, or the request failed.
     pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<ObjectReader, StoreError> {
+        self.get_range_of(key, range, None).await
+    }
+
+    /// The same, if the object still has this ETag.
+    ///
+    /// # Errors
+    /// As [`ObjectStoreClient::get_range`], or with `CONFLICT` when the object was replaced.
+    pub async fn get_range_of(
+        &self,
+        key: &str,
+        range: Option<GetRange>,
+        etag: Option<String>,
+    ) -> Result<ObjectReader, StoreError> {
         let physical_key = self.physical_key(key)?;
-        let mut wanted = GetOptions { range, ..GetOptions::default() };
+        let mut wanted = GetOptions { range, if_match: etag, ..GetOptions::default() };
         if let (Some(GetRange::Suffix(last)), false) = (&wanted.range, self.0.backend.suffixes) {
             let found = self.head(key).await?;
             wanted.range = Some(GetRange::Offset(found.size.saturating_sub(*last)));

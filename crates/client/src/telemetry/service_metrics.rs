@@ -18,7 +18,8 @@ pub struct ServiceMetrics {
     pub calls: Arc<Calls>,
     /// Its lanes.
     pub lanes: Lanes,
-    /// The most attempts of one call, including those that the policy does not count.
+    /// The most attempts of one call, including those that the policy does not count. Refusals that a limit
+    /// explains come on top: an alert on retries is about failures.
     pub attempts_max: u32,
 }
 

@@ -18,6 +18,9 @@ use crate::time::{Mono, Now, Wall};
 use crate::verdict::{Verdict, VerdictKind};
 use core::time::Duration;
 
+/// Milliseconds of a second.
+const MILLIS: u128 = 1000;
+
 /// A wait that the server asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintState {
@@ -144,7 +147,7 @@ impl Lane {
             })
         };
         let hint = self.hint.and_then(|hint| {
-            let asked_seconds = hint.asked.as_millis().div_ceil(1000);
+            let asked_seconds = hint.asked.as_millis().div_ceil(MILLIS);
             Some(HintState {
                 until: wall(hint.until)?,
                 asked_seconds: u64::try_from(asked_seconds).unwrap_or(u64::MAX),

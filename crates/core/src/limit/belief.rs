@@ -173,7 +173,10 @@ impl Limiter {
                 BelievedKind::Outage
             }
             () if self.meters.iter().any(Option::is_some) => BelievedKind::Quota,
-            () if self.random.is_known() || self.failures.kind() == FailureKind::Random => {
+            () if self.random.is_known()
+                || self.flights.is_random()
+                || self.failures.kind() == FailureKind::Random =>
+            {
                 BelievedKind::Random
             }
             () if self.kind == LimitKind::Concurrency => BelievedKind::Concurrency,

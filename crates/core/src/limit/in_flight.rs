@@ -171,6 +171,11 @@ impl InFlightCap {
         ceiling && self.misfits == 0 && self.accepted_needed >= ACCEPTED_STEADY
     }
 
+    /// Whether the ceiling has held for as long as can be told: nothing but calls at once behaves so.
+    pub(super) fn is_firm(&self) -> bool {
+        self.is_steady() && self.accepted_needed >= ACCEPTED_MAX
+    }
+
     /// It may be a limit of `calls` in flight; to find out that it is not would cost a cooldown in which
     /// `cooldown_calls` could go.
     pub(super) fn suppose(&mut self, calls: u32, cooldown_calls: f64) {

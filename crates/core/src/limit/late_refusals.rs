@@ -123,9 +123,12 @@ impl Limiter {
     /// When to ask again though all calls are out, if nothing comes back before.
     #[must_use]
     pub fn full_until(&self, now: Mono) -> Option<Mono> {
-        let max = self.silence_max()?;
-        let left = max - secs(self.late.since, now);
-        Some(now + seconds(left.clamp(max / LOOKS, max)))
+        let look = self.silence_max().map(|max| {
+            let left = max - secs(self.late.since, now);
+            now + seconds(left.clamp(max / LOOKS, max))
+        });
+        let place = self.free_early().filter(|at| *at > now);
+        look.into_iter().chain(place).min()
     }
 
     /// Takes calls for refused if none has come back for long.

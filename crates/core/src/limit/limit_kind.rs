@@ -47,6 +47,9 @@ const CEILING_PACE_STEADY: f64 = 3.0;
 const CEILING_PACE_FALL: f64 = 0.23;
 /// The way is short, by the same measure, below this.
 const WAY_SHORT: f64 = 0.5;
+/// Below this, calls under a ceiling that has held go out as they come back: to even them out costs more than
+/// the empty places.
+const WAY_EVEN: f64 = 0.8;
 /// The way is long where a refused call takes the round trip of an accepted one divided by this, or more.
 const WAY_DIVISOR: f64 = 5.0;
 
@@ -71,6 +74,9 @@ impl Limiter {
         at_server: u32,
     ) -> bool {
         let idle = self.evidence.is_idle(at_server);
+        if self.kind == LimitKind::Concurrency && !idle && self.refused_early(ticket) {
+            return true;
+        }
         match self.kind {
             LimitKind::Unknown if ticket.in_flight > IN_FLIGHT_FEW && !idle => {
                 self.kind = LimitKind::Concurrency;
@@ -231,12 +237,17 @@ impl Limiter {
         if self.round_trip > 0.0 {
             // Places stand empty while calls travel: the farther, the more evenly they go.
             let way = self.way();
-            let faster = if self.in_flight_cap.is_steady() && way < WAY_SHORT {
+            let even = if self.in_flight_cap.is_firm() { WAY_EVEN } else { WAY_SHORT };
+            let faster = if self.in_flight_cap.is_steady() && way < even {
                 CEILING_PACE_STEADY
             } else {
                 CEILING_PACE - CEILING_PACE_FALL * way
             };
-            let rate = faster * f64::from(self.in_flight_cap.cap()) / self.round_trip;
+            let calls = f64::from(self.in_flight_cap.cap());
+            let rate = match self.hold() {
+                Some(hold) => CEILING_PACE * calls / hold,
+                None => faster * calls / self.round_trip,
+            };
             self.pace.set(now, Some(rate), 1.0);
         }
     }

@@ -17,6 +17,9 @@
 //! slowly at first and then ever faster, until a refusal comes. A server that has refused for long
 //! stretches counts in long windows and answers late: there the growth is slower.
 
+mod measure;
+mod probe;
+
 use super::first_window::FirstWindow;
 use crate::time::{Mono, seconds};
 
@@ -24,12 +27,6 @@ use crate::time::{Mono, seconds};
 const EXCESS: f64 = 0.0035;
 /// Share of the pace below the estimate where refusals come late: least and most.
 const LATE_MARGIN: (f64, f64) = (0.02, 0.2);
-/// Seconds for which the end of a first window is waited for where refusals come late.
-const LATE_PROBE_WAIT: f64 = 1.5;
-/// Share of the rate of the first window below which nothing is believed at once,
-const FIRST_RATE_SHARE: f64 = 0.95;
-/// but after it was found more often than this.
-const BELOW_FIRST_MAX: u32 = 3;
 /// Weight of one refusal in the usual number of calls between two,
 const GAP_WEIGHT: f64 = 0.2;
 /// and how many times that number may pass before a refusal is expected.
@@ -44,8 +41,6 @@ const SUPPORT_BELIEVED: f64 = 8.0;
 const SUPPORT_LEARNED: f64 = 300.0;
 /// Calls that an estimate rests on which is little more than a guess.
 const SUPPORT_GUESS: f64 = 4.0;
-/// Most calls that an estimate from a raised limit is taken to rest on.
-const SUPPORT_RAISED_MAX: f64 = 50.0;
 /// A nanosecond, in seconds.
 const NANOSECOND: f64 = 1e-9;
 /// Shortest time between two events, in seconds, so that nothing is divided by zero.
@@ -58,24 +53,8 @@ const REFUSALS_UNKNOWN: u32 = 1;
 /// and with one. More than these mean a spent window.
 const REFUSALS_KNOWN: u32 = 2;
 
-/// A window is expected to open this share of its length after it opened last.
-const WINDOW_EARLY: f64 = 0.97;
 /// The expected opening counts if it is not farther away than this many times the longest closure.
 const CLOSURE_FACTOR: f64 = 1.2;
-/// After an expected opening that did not come: the next probe after this share of the delay ...
-const LATE_PROBE_SHARE: f64 = 0.5;
-/// ... but not before this share of the window.
-const LATE_PROBE_WINDOW: f64 = 0.025;
-/// A closure up to this many seconds, of a server of which nothing is known, is probed ...
-const BLIND_CLOSURE: f64 = 0.05;
-/// ... after this many times its length.
-const BLIND_PROBE: f64 = 2.0;
-/// A closure up to this many seconds is probed after its own length again,
-const SHORT_CLOSURE: f64 = 0.25;
-/// a longer one after this share of it.
-const LONG_PROBE_SHARE: f64 = 0.5;
-/// Longest pause between two probes of a closed server, in seconds.
-const PROBE_PAUSE_MAX: f64 = 60.0;
 
 /// The first raise of an overdue pace, as a share of the excess.
 const RAISE_FIRST: f64 = 0.5;
@@ -91,14 +70,6 @@ const RAISE_MAX: f64 = 3.0;
 const RAISE_RESET: (f64, f64) = (0.5, 1.0);
 /// The limit has risen if the raise was beyond this many times the excess when a refusal came.
 const RAISED_FROM: f64 = 4.0;
-/// Calls above the estimate that say nothing about a raised limit: a share, and a number of calls.
-const RAISED_SLACK: (f64, f64) = (1.01, 2.0);
-/// A raise below this share is measured by what was accepted; above, older measurements are void.
-const RAISE_SMALL: f64 = 0.5;
-/// Share of a large raise that the pace is taken to have had when the limit was reached.
-const RAISE_REACHED: f64 = 0.9;
-/// Where the estimate lies between what was accepted (0) and the pace (1) after a large raise.
-const RAISE_POSITION: f64 = 0.25;
 
 /// More fresh refusals than this are a closure, and not a single call too many.
 const CLOSURE_REFUSALS: u32 = 2;
@@ -112,15 +83,6 @@ const OPENING_INTERVALS: f64 = 1.5;
 const OPENING_SLACK: f64 = 0.5;
 /// Windows of which the first began anywhere: their length is taken as measured.
 const WINDOWS_ROUGH: u32 = 2;
-/// Two openings must be this many times their uncertainty apart to be a measurement.
-const SLACK_FACTOR: f64 = 1.5;
-/// Tolerance, as factors, within which two intervals of rates agree.
-const AGREE: (f64, f64) = (0.998, 1.002);
-/// Share of a measurement in which the lane was idle that is worth to look at, and most that is believed.
-const IDLE_SHARE_MIN: f64 = 0.01;
-const IDLE_SHARE_MAX: f64 = 0.7;
-/// A measurement of few calls lowers a well-founded estimate to this share at most.
-const UNPROVEN_FALL: f64 = 0.9;
 
 /// An opening: the first accepted call after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -281,42 +243,6 @@ impl RateEstimate {
             }
     }
 
-    /// Whether what is known of the server explains that it refuses now: not more often, or not longer, than
-    /// it has been seen to.
-    pub(super) fn explains(&self, now: Mono) -> bool {
-        let closed = self.closure.map_or(0.0, |closure| secs(closure.first, now));
-        self.refusals <= REFUSALS_KNOWN || closed <= CLOSURE_FACTOR * self.closure_max
-    }
-
-    /// When to probe a closed server next, not before `pause_min` seconds: half as long again as it has
-    /// been closed, longer at first, and more so when nothing is known (`blind`). A window that was seen
-    /// to open will open one window later.
-    pub(super) fn next_probe(&mut self, now: Mono, pause_min: f64, blind: bool) -> Mono {
-        let from = self.closure.map_or(now, |closure| closure.first);
-        let expected = self
-            .window_opening
-            .map_or(Mono::ZERO, |opening| opening.at + seconds(WINDOW_EARLY * self.window - opening.slack));
-        let due = expected > from && secs(from, expected) <= CLOSURE_FACTOR * self.closure_max;
-        if due && now < expected {
-            return expected;
-        }
-        let closed = secs(from, now);
-        let pause = match () {
-            () if due => (LATE_PROBE_SHARE * secs(expected, now)).max(LATE_PROBE_WINDOW * self.window),
-            () if blind && closed < BLIND_CLOSURE => BLIND_PROBE * closed,
-            () if closed < SHORT_CLOSURE => closed,
-            () => LONG_PROBE_SHARE * closed,
-        };
-        let next = now + seconds(pause.max(pause_min).min(PROBE_PAUSE_MAX));
-        if self.window_opening.is_some() {
-            return next;
-        }
-        // A probe that is refused late costs as much as the wait for a short window.
-        let late = self.late > 0.0;
-        let latest = if late { next.max(now + seconds(LATE_PROBE_WAIT)) } else { next };
-        self.first_window.probe(now + seconds(pause_min), latest, late).unwrap_or(next)
-    }
-
     /// A call was accepted and came back.
     pub(super) fn answered(&mut self, now: Mono) {
         self.first_window.answered(now);
@@ -407,32 +333,6 @@ impl RateEstimate {
         }));
     }
 
-    /// The pace had been raised when this call was refused. If more was accepted since the last opening
-    /// than the estimate explains, the limit is higher.
-    fn limit_rose(&mut self, refused: Opening) {
-        let last = self.len.checked_sub(1).map(|i| self.openings[i]);
-        let seen = last.map(|o| {
-            (refused.accepted.saturating_sub(o.accepted) as f64, secs(o.at, refused.at).max(SPAN_MIN))
-        });
-        match seen {
-            Some((n, span)) if n <= self.rate * span * RAISED_SLACK.0 + RAISED_SLACK.1 => return,
-            // By a little: what was accepted says how much.
-            Some((n, span)) if self.raise < RAISE_SMALL && n >= SUPPORT_BELIEVED => {
-                (self.rate, self.support) = (n / span, n.min(SUPPORT_RAISED_MAX));
-            }
-            // By much: what was measured before says nothing about the limit as it is now. That lies between
-            // what was accepted and the pace, which grows past it before a burst is spent.
-            _ => {
-                let pace = self.rate * (1.0 + RAISE_REACHED * self.raise);
-                let sure =
-                    seen.filter(|s| s.0 >= SUPPORT_BELIEVED).map_or(pace, |(n, span)| (n / span).min(pace));
-                (self.rate, self.support) = (sure + RAISE_POSITION * (pace - sure), SUPPORT_GUESS);
-                (self.window_opening, self.windows, self.window_closed) = (Some(refused), 0, true);
-            }
-        }
-        self.len = 0;
-    }
-
     /// A call was accepted; `before` calls sent before it were, and the lane was idle for `idle` seconds so
     /// far. True if the server has opened by it.
     pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64, idle: f64) -> bool {
@@ -474,47 +374,6 @@ impl RateEstimate {
         true
     }
 
-    /// A window, perhaps of a second and longer limit, was spent and has opened again: what was accepted
-    /// since it opened last, or since the start, is what it allows. The length of a first window, in seconds,
-    /// may have been found by a probe.
-    fn window_opened(&mut self, opening: Opening, first: Option<f64>) {
-        let start =
-            Opening { at: self.started.unwrap_or(opening.at), seq: 0, accepted: 0, slack: 0.0, idle: 0.0 };
-        let from = self.window_opening.unwrap_or(start);
-        let n = opening.accepted.saturating_sub(from.accepted) as f64;
-        let first = first.filter(|_| self.window_opening.is_none());
-        let span = first.unwrap_or_else(|| secs(from.at, opening.at));
-        if span > 0.0 {
-            self.rate = n / span;
-            match first {
-                Some(_) => self.first_rate = self.rate,
-                None => self.rate = self.not_below_first(self.rate),
-            }
-            let sure = span / (opening.slack + from.slack).max(SPAN_MIN);
-            let found = first.is_some() || self.window_opening.is_some();
-            self.support = if found { n.min(sure) } else { SUPPORT_GUESS };
-        }
-        // The first measured window began somewhere in a window, later ones may be several.
-        self.window = if self.windows < WINDOWS_ROUGH { span } else { self.window.min(span) };
-        self.windows += 1;
-        self.window_opening = Some(opening);
-        (self.openings[0], self.len) = (opening, 1);
-    }
-
-    /// A rate that was found, in calls per second, or not much less than that of the first window: a stall
-    /// looks like a lower limit. If it is found again and again, the limit has fallen.
-    fn not_below_first(&mut self, found: f64) -> f64 {
-        if found >= FIRST_RATE_SHARE * self.first_rate {
-            self.below_first = 0;
-            return found;
-        }
-        self.below_first += 1;
-        if self.below_first > BELOW_FIRST_MAX {
-            self.first_rate = 0.0;
-        }
-        found.max(FIRST_RATE_SHARE * self.first_rate)
-    }
-
     /// Starts anew from a rate, in calls per second, that was found otherwise.
     pub(super) fn set(&mut self, rate: f64) {
         *self = RateEstimate {
@@ -527,55 +386,6 @@ impl RateEstimate {
             late: self.late,
             ..RateEstimate::NEW
         };
-    }
-
-    /// Intersects the intervals between the newest opening and the older ones.
-    fn measure(&mut self) {
-        let last = self.openings[self.len - 1];
-        let (mut low, mut high, mut calls, mut keep) = (0.0f64, f64::INFINITY, 0.0f64, 0);
-        let mut stalled = false;
-        for (i, opening) in self.openings.iter().enumerate().take(self.len - 1).rev() {
-            let span = secs(opening.at, last.at);
-            let n = last.accepted.saturating_sub(opening.accepted) as f64;
-            if span <= 0.0 {
-                continue;
-            }
-            let slack = opening.slack + last.slack;
-            if span <= SLACK_FACTOR * slack {
-                continue;
-            }
-            // What was lost while the lane was idle makes the limit higher than what was accepted.
-            let idle = (last.idle - opening.idle).clamp(0.0, IDLE_SHARE_MAX * span);
-            stalled |= idle > IDLE_SHARE_MIN * span;
-            let (l, h) = ((n - 1.0) / (span + slack), (n + 1.0) / (span - idle - slack).max(SPAN_MIN));
-            if l > high * AGREE.1 || h < low * AGREE.0 {
-                keep = i + 1;
-                break;
-            }
-            (low, high, calls) = (low.max(l), high.min(h), calls.max(n.min(span / slack.max(SPAN_MIN))));
-        }
-        if keep > 0 {
-            self.openings.rotate_left(keep);
-            self.len -= keep;
-        }
-        if high.is_finite() {
-            let middle = f64::midpoint(low.max(0.0), high);
-            let found = if stalled { (high * (1.0 - 1.0 / (calls + 1.0))).max(middle) } else { middle };
-            let old = self.rate;
-            // A few calls are no proof of a much lower limit against many.
-            let proof = calls >= SUPPORT_BELIEVED || self.support < SUPPORT_BELIEVED;
-            let found = self.not_below_first(found);
-            self.rate = if self.is_known() && !proof { found.max(UNPROVEN_FALL * old) } else { found };
-            self.support = if proof { calls.max(1.0) } else { SUPPORT_BELIEVED };
-        } else if !self.is_known() {
-            // One opening only: all that was accepted since the start, bursts included.
-            let span = self.started.map_or(0.0, |from| secs(from, last.at));
-            if span > 0.0 {
-                let accepted = last.accepted.saturating_sub(self.accepted_before) as f64;
-                self.rate = accepted.max(1.0) / span;
-                self.support = SUPPORT_GUESS;
-            }
-        }
     }
 }
 

@@ -238,6 +238,55 @@ impl Transform {
         Ok((to_x, to_y, if self.changes_heights() { to_z } else { z }))
     }
 
+    /// Transforms positions in place, in degrees or in the unit of the system, without heights. All go through
+    /// one step before the next, which is faster than [`Transform::position`] and gives the same bits. A
+    /// position without a place in the other system becomes NaN; between systems of which one is geocentric
+    /// all do, because they have no heights.
+    pub fn positions(&self, x: &mut [f64], y: &mut [f64]) {
+        let len = x.len().min(y.len());
+        let (Some(x), Some(y)) = (x.get_mut(..len), y.get_mut(..len)) else { return };
+        if self.is_geocentric() {
+            x.fill(f64::NAN);
+            y.fill(f64::NAN);
+            return;
+        }
+        // Small pieces stay in the cache from step to step.
+        const PIECE: usize = 1024;
+        let mut heights = [0.0; PIECE];
+        for (x, y) in x.chunks_mut(PIECE).zip(y.chunks_mut(PIECE)) {
+            self.piece(x, y, &mut heights);
+        }
+    }
+
+    fn piece(&self, x: &mut [f64], y: &mut [f64], heights: &mut [f64]) {
+        let before = (x.to_vec(), y.to_vec());
+        if self.from.geographic {
+            x.iter_mut().chain(y.iter_mut()).for_each(|number| *number = number.to_radians());
+        }
+        heights.fill(0.0);
+        let z = heights.get_mut(..x.len()).filter(|_| self.needs_heights());
+        let done = self.all(&mut CoordinateColumns { x, y, z }, |_| {});
+        if done.is_err() {
+            // One of them ended it for all.
+            for ((x, y), (from_x, from_y)) in
+                x.iter_mut().zip(y.iter_mut()).zip(before.0.iter().zip(&before.1))
+            {
+                (*x, *y) = match self.position(*from_x, *from_y, 0.0) {
+                    Ok((x, y, _)) => (x, y),
+                    Err(_) => (f64::NAN, f64::NAN),
+                };
+            }
+            return;
+        }
+        for (x, y) in x.iter_mut().zip(y) {
+            if !x.is_finite() || !y.is_finite() {
+                (*x, *y) = (f64::NAN, f64::NAN);
+            } else if self.to.geographic {
+                (*x, *y) = (x.to_degrees(), y.to_degrees());
+            }
+        }
+    }
+
     /// Transforms all positions; `see` is called with them on WGS 84.
     fn all(
         &self,
@@ -614,6 +663,36 @@ mod tests {
                 assert_eq!((*x, *y), (one_x, one_y), "{from} to {to}: {from_x} {from_y}");
             });
         }
+    }
+
+    /// Many positions at once, some without a place, go as each one goes.
+    #[test]
+    fn positions_go_as_each_one_goes() {
+        for (from, to) in [(4326, 3857), (3857, 32633), (31467, 4326), (32633, 4326), (4326, 3031)] {
+            let way = Transform::new(&Crs::epsg(from), &Crs::epsg(to)).unwrap();
+            let metres = if from == 4326 { 1.0 } else { 100_000.0 };
+            let (mut x, mut y): (Vec<f64>, Vec<f64>) =
+                (0..3000u32).map(|i| (f64::from(i % 360) * metres, f64::from(i % 91) * metres)).unzip();
+            (x[7], y[7]) = (f64::NAN, 1.0);
+            (x[1500], y[1500]) = (1e300, -1e300);
+            let before = (x.clone(), y.clone());
+            way.positions(&mut x, &mut y);
+            let mut without = 0;
+            for i in 0..x.len() {
+                match way.position(before.0[i], before.1[i], 0.0) {
+                    Ok((to_x, to_y, _)) => assert_eq!((x[i], y[i]), (to_x, to_y), "{from} to {to}: {i}"),
+                    Err(_) => {
+                        assert!(x[i].is_nan() && y[i].is_nan(), "{from} to {to}: {i}");
+                        without += 1;
+                    }
+                }
+            }
+            assert!(without >= 2, "{from} to {to}: {without}");
+        }
+        let geocentric = Transform::new(&Crs::epsg(4979), &Crs::epsg(4978)).unwrap();
+        let (mut x, mut y) = ([9.0], [48.0]);
+        geocentric.positions(&mut x, &mut y);
+        assert!(x[0].is_nan() && y[0].is_nan());
     }
 
     #[test]

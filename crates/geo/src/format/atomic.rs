@@ -9,7 +9,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-pub(crate) struct Pending {
+/// A file that has not got its name yet.
+pub struct Pending {
     file: File,
     hidden: PathBuf,
     target: PathBuf,
@@ -18,7 +19,10 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// A new, empty file beside `target`.
-    pub(crate) fn new(target: &Path) -> io::Result<Pending> {
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(target: &Path) -> io::Result<Pending> {
         let name = target
             .file_name()
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
@@ -41,12 +45,16 @@ impl Pending {
     }
 
     /// Path of the hidden file.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.hidden
     }
 
     /// Flushes the file and renames it to its target.
-    pub(crate) fn commit(mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If it cannot be stored; then the target is what it was.
+    pub fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.hidden, &self.target)?;
         self.done = true;

@@ -19,7 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod atomic;
+pub mod atomic;
 mod beside;
 pub mod csv;
 pub mod esri;

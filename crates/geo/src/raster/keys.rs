@@ -43,10 +43,12 @@ enum GeoKeyValue {
 }
 
 /// The GeoKeys of a GeoTIFF: key ids with their values.
-pub(super) struct GeoKeys(Vec<(u64, GeoKeyValue)>);
+pub struct GeoKeys(Vec<(u64, GeoKeyValue)>);
 
 impl GeoKeys {
-    pub(super) fn read(tags: &Tags) -> Option<GeoKeys> {
+    /// The keys that the tags of a picture hold; nothing if there are none.
+    #[must_use]
+    pub fn read(tags: &Tags) -> Option<GeoKeys> {
         let directory = tags.numbers(34735);
         let (doubles, text) = (tags.doubles(34736), tags.text(34737).unwrap_or_default());
         let entries = directory.chunks_exact(4).skip(1);
@@ -108,7 +110,8 @@ impl GeoKeys {
     }
 
     /// Whether a position names the middle of a pixel, not its corner.
-    pub(super) fn is_point(&self) -> bool {
+    #[must_use]
+    pub fn is_point(&self) -> bool {
         self.short(RASTER) == Some(2)
     }
 
@@ -135,7 +138,8 @@ impl GeoKeys {
 
     /// The system; nothing if the keys say nothing of one. The bounds are those of the pixels: no degrees are
     /// millions.
-    pub(super) fn crs(&self, bounds: Option<Bounds>) -> Option<Result<Crs, Problem>> {
+    #[must_use]
+    pub fn crs(&self, bounds: Option<Bounds>) -> Option<Result<Crs, Problem>> {
         let degrees = bounds.is_none_or(|b| {
             [b.min_x, b.max_x].iter().all(|x| x.abs() <= LONGITUDE_MAX)
                 && [b.min_y, b.max_y].iter().all(|y| y.abs() <= LATITUDE_MAX)

@@ -18,9 +18,9 @@ use tidegate_core::Code;
 use crate::bounds::Bounds;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
-use keys::GeoKeys;
+pub use keys::GeoKeys;
 pub(crate) use pixels::Pixels;
-pub(crate) use tags::Tags;
+pub use tags::Tags;
 
 /// The head of a GeoTIFF.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,8 @@ impl Raster {
 }
 
 /// From column and row to x and y, for the corners of pixels, as the tags of a picture say.
-pub(crate) fn transform_of(tags: &Tags) -> Option<[f64; 6]> {
+#[must_use]
+pub fn transform_of(tags: &Tags) -> Option<[f64; 6]> {
     transform(tags, GeoKeys::read(tags).is_some_and(|keys| keys.is_point()))
 }
 

@@ -31,7 +31,7 @@ struct Tag {
 }
 
 /// The tags of a picture.
-pub(crate) struct Tags {
+pub struct Tags {
     all: Vec<Tag>,
     big_endian: bool,
 }
@@ -41,6 +41,13 @@ fn broken() -> Error {
 }
 
 impl Tags {
+    /// Tags that were read elsewhere: number, type and bytes of each.
+    #[must_use]
+    pub fn new(all: Vec<(u16, u16, Vec<u8>)>, big_endian: bool) -> Tags {
+        let all = all.into_iter().map(|(number, kind, bytes)| Tag { number, kind, bytes }).collect();
+        Tags { all, big_endian }
+    }
+
     /// The tags of the first picture that its head needs.
     pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Tags, Error> {
         let (form, list) = TiffLayout::read(file)?;
@@ -73,7 +80,8 @@ impl Tags {
     }
 
     /// All whole numbers of a tag.
-    pub(crate) fn numbers(&self, number: u16) -> Vec<u64> {
+    #[must_use]
+    pub fn numbers(&self, number: u16) -> Vec<u64> {
         let Some(tag) = self.tag(number) else { return Vec::new() };
         let size = usize::try_from(size_of_kind(tag.kind)).unwrap_or(1);
         tag.bytes
@@ -83,12 +91,14 @@ impl Tags {
     }
 
     /// The first whole number of a tag.
-    pub(crate) fn number(&self, number: u16) -> Option<u64> {
+    #[must_use]
+    pub fn number(&self, number: u16) -> Option<u64> {
         self.numbers(number).first().copied()
     }
 
     /// All numbers of double precision of a tag.
-    pub(crate) fn doubles(&self, number: u16) -> Vec<f64> {
+    #[must_use]
+    pub fn doubles(&self, number: u16) -> Vec<f64> {
         let Some(tag) = self.tag(number).filter(|tag| tag.kind == 12) else { return Vec::new() };
         tag.bytes
             .chunks_exact(8)
@@ -97,7 +107,8 @@ impl Tags {
     }
 
     /// The text of a tag, up to its final zero.
-    pub(crate) fn text(&self, number: u16) -> Option<String> {
+    #[must_use]
+    pub fn text(&self, number: u16) -> Option<String> {
         let tag = self.tag(number).filter(|tag| tag.kind == 2)?;
         Some(String::from_utf8_lossy(&tag.bytes).trim_end_matches('\0').to_owned())
     }

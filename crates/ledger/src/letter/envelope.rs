@@ -27,7 +27,7 @@ pub struct Letter {
     pub pipeline: String,
     /// The stage of the pipeline.
     pub stage: String,
-    /// The task of the stage, such as `record 7`.
+    /// The task of the stage, such as `record 7`, or `task KEY` for a task of a queue.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub task: String,
     /// The idempotency key of the request.
@@ -294,7 +294,22 @@ pub struct Remedied {
     pub after: String,
 }
 
+/// Stands before the key of a task of a queue in [`Letter::task`].
+const GEOTASK: &str = "task ";
+
 impl Letter {
+    /// The text of [`Letter::task`] for a task of a queue.
+    #[must_use]
+    pub fn geotask_text(key: &str) -> String {
+        format!("{GEOTASK}{key}")
+    }
+
+    /// The key of the task of a queue that the record belongs to.
+    #[must_use]
+    pub fn geotask(&self) -> Option<&str> {
+        self.task.strip_prefix(GEOTASK)
+    }
+
     /// The fingerprint of the failure, by which letters are grouped.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

@@ -6,7 +6,9 @@
 //! `1` or `1.0`.
 //!
 //! Records that are equal in everything are still several. The second and every further one of a
-//! source has the attribute `$nth`, so that none of them is taken for another.
+//! source has the attribute `$nth`, so that none of them is taken for another. A record of a task has
+//! the key of the task and its number in it instead (`$task`, `$record`): several workers give up equal
+//! records of different tasks, and none of them ends, so that nothing can be counted or remembered.
 
 use std::collections::HashMap;
 
@@ -15,7 +17,35 @@ use tidegate_core::key::{KeyGeometry, KeyPosition, KeyShape, KeyValue, MultiKind
 
 use super::feature::FeaturePayload;
 
-/// Gives out the keys of one source.
+/// What the key of a record is made of.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyedRecord<'a> {
+    /// A feature, and the record that was made of it, if both tell it from its siblings.
+    Features(&'a [&'a FeaturePayload]),
+    /// A record that is no feature.
+    Bytes(&'a [u8]),
+}
+
+impl KeyedRecord<'_> {
+    /// The key of a record of a task: the same whenever the task is delivered.
+    #[must_use]
+    pub fn of_task(self, source: &str, (task, number): (&str, u64)) -> String {
+        self.key(source, &[("$task", KeyValue::Text(task)), ("$record", KeyValue::Int(number.into()))])
+    }
+
+    fn key(self, source: &str, more: &[(&str, KeyValue<'_>)]) -> String {
+        match self {
+            KeyedRecord::Features(features) => feature_key(source, features, more),
+            KeyedRecord::Bytes(bytes) => {
+                let mut attributes = vec![("$received", KeyValue::Bytes(bytes))];
+                attributes.extend(more.iter().cloned());
+                key(source, &attributes, None)
+            }
+        }
+    }
+}
+
+/// Gives out the keys of one source that ends.
 #[derive(Debug, Default)]
 pub struct RecordKeys {
     /// The numbers of the records that have a key, in the order in which they came.
@@ -30,30 +60,28 @@ impl RecordKeys {
 
     /// The key of a record that is made of another: both of them tell it from its siblings.
     pub fn of_parts(&mut self, source: &str, features: &[&FeaturePayload], number: u64) -> String {
-        self.nth(number, |nth| feature_key(source, features, nth))
+        self.of_record(source, KeyedRecord::Features(features), number)
     }
 
     /// The key of a record that is no feature.
     pub fn of_bytes(&mut self, source: &str, bytes: &[u8], number: u64) -> String {
-        self.nth(number, |nth| {
-            let mut attributes = vec![("$received", KeyValue::Bytes(bytes))];
-            attributes.extend(nth.map(|nth| ("$nth", KeyValue::Int(nth.into()))));
-            key(source, &attributes, None)
-        })
+        self.of_record(source, KeyedRecord::Bytes(bytes), number)
     }
 
-    fn nth(&mut self, number: u64, key: impl Fn(Option<u32>) -> String) -> String {
-        let first = key(None);
+    /// The key of the record with this number.
+    pub fn of_record(&mut self, source: &str, record: KeyedRecord<'_>, number: u64) -> String {
+        let first = record.key(source, &[]);
         let numbers = self.numbers.entry(first.clone()).or_default();
         let at = numbers.iter().position(|known| *known == number).unwrap_or_else(|| {
             numbers.push(number);
             numbers.len() - 1
         });
-        if at == 0 { first } else { key(Some(u32::try_from(at + 1).unwrap_or(u32::MAX))) }
+        let nth = u32::try_from(at + 1).unwrap_or(u32::MAX);
+        if at == 0 { first } else { record.key(source, &[("$nth", KeyValue::Int(nth.into()))]) }
     }
 }
 
-fn feature_key(source: &str, features: &[&FeaturePayload], nth: Option<u32>) -> String {
+fn feature_key(source: &str, features: &[&FeaturePayload], more: &[(&str, KeyValue<'_>)]) -> String {
     let Some((feature, others)) = features.split_first() else { return key(source, &[], None) };
     let geometry = feature.geometry();
     let shape = geometry.and_then(OwnedGeometry::of);
@@ -64,7 +92,7 @@ fn feature_key(source: &str, features: &[&FeaturePayload], nth: Option<u32>) -> 
     for other in others {
         attributes.push(("$part", value(&other.json)));
     }
-    attributes.extend(nth.map(|nth| ("$nth", KeyValue::Int(nth.into()))));
+    attributes.extend(more.iter().cloned());
     let shape = shape.as_ref().map(|shape| KeyGeometry { dims: shape.dims, shape: shape.shape.borrowed() });
     key(source, &attributes, shape.as_ref())
 }
@@ -237,5 +265,16 @@ mod tests {
         assert_eq!((key(3), key(9)), (first.clone(), second));
         assert_eq!(of(&[r#"{"properties":{"a":1.0},"type":"Feature"}"#]), [first]);
         assert_ne!(keys.of_bytes("s", b"a", 1), keys.of_bytes("s", b"a", 2));
+    }
+
+    #[test]
+    fn a_record_of_a_task_is_known_by_the_task() {
+        let feature = FeaturePayload::parse(br#"{"type":"Feature","properties":{"a":1}}"#).unwrap();
+        let features = [&feature];
+        let key = |task, number| KeyedRecord::Features(&features).of_task("s", (task, number));
+        assert_eq!(key("t1", 0), key("t1", 0));
+        let bytes = KeyedRecord::Bytes(b"x").of_task("s", ("t1", 0));
+        let all = [key("t1", 0), key("t2", 0), key("t1", 1), bytes];
+        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 4);
     }
 }

@@ -107,7 +107,7 @@ impl AssetList {
 }
 
 /// A name as one segment of a key.
-fn safe(name: &str) -> String {
+pub(crate) fn safe(name: &str) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "-_.=+".contains(c) { c } else { '_' };
     let name: String = name.chars().take(120).map(plain).collect();
     match name.trim_matches('.') {

@@ -99,7 +99,7 @@ impl BoundCheck {
                 .fields
                 .iter()
                 .find_map(|(at, name)| self.value(batch.value(row, *at)).map(|problem| problem.under(name))),
-            Check::NullRate | Check::Unique | Check::Count => None,
+            Check::NullRate | Check::Unique | Check::Count | Check::Drift => None,
         }
     }
 

@@ -4,8 +4,9 @@
 //! `run`, `plan` and `validate` all take them from here, so that they cannot disagree about what
 //! halts a run and what only warns.
 
-use super::word;
+use super::{services, word};
 use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
+use crate::run::step_label;
 
 /// A gate of a manifest.
 #[derive(Clone, Debug)]
@@ -61,6 +62,21 @@ pub fn declared(manifest: &Manifest, degrees: bool) -> Vec<DeclaredGate> {
         .collect()
 }
 
+/// All gates of a manifest: those of [`declared`] for records in degrees, and the tolerances of its
+/// steps and services. Each with its name, its severity and its highest failure rate, from 0 to 1.
+#[must_use]
+pub fn all_gates(manifest: &Manifest) -> Vec<(String, &'static str, f64)> {
+    let own = declared(manifest, true).into_iter().map(|gate| {
+        let severity = gate.severity_name();
+        (gate.label, severity, gate.max_rate)
+    });
+    let steps = manifest.pipeline.steps.iter().enumerate();
+    let steps = steps
+        .filter_map(|(at, form)| Some((step_label(at, form), word(Severity::Halt), form.max_reject_rate?)));
+    let services = services::of(manifest).into_iter().map(|gate| (gate.tally.gate, "reject", gate.max_rate));
+    own.chain(steps).chain(services).collect()
+}
+
 const PRECISION: &str = "tolerance.precision_decimal_threshold";
 
 /// The gates that `tolerance` implies.
@@ -77,6 +93,7 @@ fn implied(tolerance: &ToleranceSpec, degrees: bool) -> Vec<(Gate, String)> {
         values: Vec::new(),
         decimals: None,
         bbox: Vec::new(),
+        tolerate: None,
     };
     let valid = if tolerance.halt_on_geometry_invalid { Severity::Halt } else { Severity::Reject };
     let mut gates = vec![

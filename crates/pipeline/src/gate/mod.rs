@@ -18,10 +18,12 @@
 mod check;
 mod declared;
 pub(crate) mod deletions;
+pub(crate) mod drift;
 mod services;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
@@ -32,7 +34,8 @@ use crate::manifest::{Check, Gate, Manifest, Per, Severity};
 use crate::run::step_label;
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
-pub use declared::{DeclaredGate, declared};
+pub use declared::{DeclaredGate, all_gates, declared};
+use drift::{Baseline, DriftCheck};
 use services::ServiceGate;
 
 /// The first scope of gates; those of steps are below.
@@ -94,6 +97,7 @@ struct Live {
     /// The highest failure rate allowed, from 0 to 1.
     max_rate: f64,
     judge: BoundCheck,
+    drift: Option<DriftCheck>,
     tally: GateTally,
     seen: HashSet<[u8; 16]>,
 }
@@ -105,6 +109,10 @@ pub struct Gates {
     steps: Vec<StepLimit>,
     /// The tolerances of services.
     services: Vec<ServiceGate>,
+    /// The numbers of the last run, if there is a gate on them.
+    baseline: Baseline,
+    /// Whether numbers are taken as they are: a person has looked at them.
+    accepts_drift: bool,
 }
 
 /// The highest share of records that a step may reject.
@@ -133,19 +141,64 @@ impl Gates {
             (SCOPE..).zip(declared(manifest, degrees))
         {
             let judge = BoundCheck::new(&form, flow).map_err(|e| format!("{label}: {e}"))?;
+            let drift = match form.check {
+                Check::Drift => {
+                    Some(DriftCheck::new(&form, manifest, flow).map_err(|e| format!("{label}: {e}"))?)
+                }
+                _ => None,
+            };
             let tally =
                 GateTally { gate: label.clone(), severity: word(severity).into(), ..GateTally::default() };
-            live.push(Live { form, label, scope, severity, max_rate, judge, tally, seen: HashSet::new() });
+            live.push(Live {
+                form,
+                label,
+                scope,
+                severity,
+                max_rate,
+                judge,
+                drift,
+                tally,
+                seen: HashSet::new(),
+            });
         }
-        // Unique checks run last, so that a record rejected for another reason does not count as
-        // seen.
-        live.sort_by_key(|gate| gate.form.check == Check::Unique);
+        // Unique and drift checks run last, so that a record rejected for another reason does not count
+        // as seen.
+        live.sort_by_key(|gate| match gate.form.check {
+            Check::Drift => 2,
+            Check::Unique => 1,
+            _ => 0,
+        });
         let steps = manifest.pipeline.steps.iter().enumerate().filter_map(|(at, form)| {
             let gate = step_label(at, form);
             let tally = GateTally { gate, severity: word(Severity::Halt).into(), ..GateTally::default() };
             Some(StepLimit { max_rate: form.max_reject_rate?, tally })
         });
-        Ok(Gates { live, steps: steps.collect(), services: services::of(manifest) })
+        Ok(Gates {
+            live,
+            steps: steps.collect(),
+            services: services::of(manifest),
+            baseline: Baseline::default(),
+            accepts_drift: false,
+        })
+    }
+
+    /// Compares with the numbers of the last run in this state directory, and notes those of this one.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn open_baseline(&mut self, dir: &Path, resumed: bool) -> Result<(), String> {
+        if self.live.iter().any(|gate| gate.drift.is_some()) {
+            self.baseline = Baseline::open(dir, resumed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers of the batches that were judged to the disk, before they are committed.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn write_notes(&mut self) -> Result<(), String> {
+        self.baseline.write()
     }
 
     /// The same gates for single replayed records: rates are ignored, and a failure that would halt
@@ -154,6 +207,7 @@ impl Gates {
     pub fn one_by_one(mut self) -> Gates {
         self.steps.clear();
         self.services.clear();
+        self.accepts_drift = true;
         self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
         for gate in &mut self.live {
             gate.max_rate = 1.0;
@@ -275,6 +329,7 @@ impl Gates {
     /// When a gate halts the run. Then nothing of the batch may be committed.
     pub fn judge(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, Halt> {
         let mut refused: Vec<(usize, Problem)> = Vec::new();
+        let (baseline, accepts_drift) = (&mut self.baseline, self.accepts_drift);
         for gate in &mut self.live {
             let mut found = GateFindings::default();
             match gate.form.check {
@@ -284,10 +339,15 @@ impl Gates {
                     found.looked = batch.len() as u64;
                     for row in 0..batch.len() {
                         let gone = || refused.iter().any(|(other, _)| *other == row);
-                        if gate.form.check == Check::Unique && !refused.is_empty() && gone() {
+                        let is_last = matches!(gate.form.check, Check::Unique | Check::Drift);
+                        if is_last && !refused.is_empty() && gone() {
                             continue;
                         }
-                        let Some(problem) = gate.record(&batch, row, aside) else { continue };
+                        let found_wrong = match gate.drift {
+                            Some(_) => gate.drifted(&batch, row, (&mut *baseline, accepts_drift)),
+                            None => gate.record(&batch, row, aside),
+                        };
+                        let Some(problem) = found_wrong else { continue };
                         found.failed += 1;
                         if found.first.is_none() {
                             found.first = Some((batch.record(row), describe(&problem)));
@@ -363,6 +423,25 @@ impl Live {
             return None;
         }
         Some(self.judge.repeated(batch, row))
+    }
+
+    /// Compares a record with the last run. The numbers of one that goes on are noted.
+    fn drifted(
+        &self,
+        batch: &Batch,
+        row: usize,
+        (baseline, accepts): (&mut Baseline, bool),
+    ) -> Option<Problem> {
+        let drift = self.drift.as_ref()?;
+        let (key, now) = match (drift.key(batch, row), drift.numbers(batch, row)) {
+            (key, Ok(now)) => (key, now),
+            (_, Err(problem)) => return Some(problem),
+        };
+        let problem = baseline.last(&key).and_then(|last| drift.judge(&now, last)).filter(|_| !accepts);
+        if problem.is_none() || self.severity == Severity::Warn {
+            baseline.note(key, now);
+        }
+        problem
     }
 
     /// Adds the findings of a batch, and halts if the rate is exceeded.

@@ -27,6 +27,7 @@ mod schema;
 mod tree;
 mod words;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -36,7 +37,8 @@ pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
     Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
-    Manifest, MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, RateScope,
+    Manifest, MissingAnswer, MosaicStep, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline,
+    RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep, RateLimit, RateScope,
     Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec,
     SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion,
     WriteMode, YamlScalar,
@@ -56,6 +58,15 @@ pub const BYTES_MAX: usize = 1 << 20;
 /// # Errors
 /// When the file cannot be read, or is not a valid manifest.
 pub fn load(path: &Path) -> Result<Manifest, Rejection> {
+    load_with(path, &BTreeMap::new())
+}
+
+/// Loads the manifest in a file. Its variables have these values; the others are those of the
+/// environment.
+///
+/// # Errors
+/// When the file cannot be read, or is not a valid manifest.
+pub fn load_with(path: &Path, variables: &BTreeMap<String, String>) -> Result<Manifest, Rejection> {
     let name = path.display().to_string();
     let reject = |problem| Rejection::new(&name, "", vec![problem]);
     if path.is_dir() {
@@ -63,7 +74,7 @@ pub fn load(path: &Path) -> Result<Manifest, Rejection> {
         return Err(reject(problem.help("pass the manifest file in it")));
     }
     match File::open(path) {
-        Ok(file) => from_reader(&name, file),
+        Ok(file) => from_reader_with(&name, file, variables),
         Err(error) => Err(reject(unreadable(&error))),
     }
 }
@@ -97,11 +108,24 @@ fn merged(paths: &[&Path], others: &str) -> Result<Manifest, Rejection> {
 /// # Errors
 /// When reading fails, or the text is not a valid manifest.
 pub fn from_reader(name: &str, reader: impl Read) -> Result<Manifest, Rejection> {
+    from_reader_with(name, reader, &BTreeMap::new())
+}
+
+/// Reads a manifest, such as from standard input, whose variables have these values; the others are
+/// those of the environment.
+///
+/// # Errors
+/// When reading fails, or the text is not a valid manifest.
+pub fn from_reader_with(
+    name: &str,
+    reader: impl Read,
+    variables: &BTreeMap<String, String>,
+) -> Result<Manifest, Rejection> {
     let mut bytes = Vec::new();
     // One byte more than allowed distinguishes "just fits" from "too large" without reading the
     // rest.
     match reader.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
-        Ok(_) => from_bytes(name, &bytes),
+        Ok(_) => from_bytes_with(name, &bytes, variables),
         Err(error) => Err(Rejection::new(name, "", vec![unreadable(&error)])),
     }
 }
@@ -112,6 +136,14 @@ pub fn from_reader(name: &str, reader: impl Read) -> Result<Manifest, Rejection>
 /// # Errors
 /// When the bytes are not a valid manifest.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
+    from_bytes_with(name, bytes, &BTreeMap::new())
+}
+
+fn from_bytes_with(
+    name: &str,
+    bytes: &[u8],
+    variables: &BTreeMap<String, String>,
+) -> Result<Manifest, Rejection> {
     if bytes.len() > BYTES_MAX {
         let problem =
             ManifestProblem::whole("too_large", format!("the file is larger than {BYTES_MAX} bytes"));
@@ -129,10 +161,15 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
         }
     };
     let mut texts = Texts::of(name, text);
-    read(name, text, &mut texts).map_err(|problems| Rejection::of(texts, problems))
+    read(name, text, variables, &mut texts).map_err(|problems| Rejection::of(texts, problems))
 }
 
-fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<ManifestProblem>> {
+fn read(
+    name: &str,
+    text: &str,
+    variables: &BTreeMap<String, String>,
+    texts: &mut Texts,
+) -> Result<Manifest, Vec<ManifestProblem>> {
     if let Some(problem) = lost_indentation(text) {
         return Err(vec![problem]);
     }
@@ -144,7 +181,8 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Manif
     let schema = schema::bare();
     let mut problems = Vec::new();
     let mut root = include::resolve(root, name, texts, &mut problems);
-    env::expand(&mut root, &|name| std::env::var(name).ok(), &mut problems);
+    let find = |name: &str| variables.get(name).cloned().or_else(|| std::env::var(name).ok());
+    env::expand(&mut root, &find, &mut problems);
     let json = check::check(&root, schema, &mut problems).unwrap_or_default();
     rules::check(&json, schema, &root, &mut problems);
     parts::check(&root, &mut problems);

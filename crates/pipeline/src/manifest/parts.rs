@@ -7,6 +7,7 @@ mod lanes;
 use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
+use crate::gate::drift::DriftTolerance;
 use crate::letter::remedy::RepairRule;
 use crate::secret::SecretRef;
 use tidegate_core::Code;
@@ -34,8 +35,11 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     if let Some(source) = source {
         // A file on a web server may name a service, for its key and limits.
         let remote = source.at(&["file"]).and_then(YamlNode::text).is_some_and(|name| name.contains("://"));
-        let keys: &[&str] =
-            if remote { &["file", "postgis", "queue"] } else { &["file", "postgis", "service", "queue"] };
+        let keys: &[&str] = if remote {
+            &["file", "postgis", "queue", "rasters"]
+        } else {
+            &["file", "postgis", "service", "queue", "rasters"]
+        };
         parts.one_of(source, "source", keys);
         parts.database(source.at(&["postgis", "url"]));
         parts.source(source, &services);
@@ -126,6 +130,7 @@ impl PartsChecker<'_> {
             "service",
             "paging",
             "spool",
+            "assets",
             "tolerate",
             "since",
             "patience",
@@ -202,11 +207,19 @@ impl PartsChecker<'_> {
 
     fn source(&mut self, source: &YamlNode, services: &[&str]) {
         self.service(source.at(&["service"]), services);
-        let of_pages = ["paging", "spool"];
+        let of_pages = ["paging", "spool", "assets"];
         let paged = source.entries().iter().find(|(key, _)| of_pages.contains(&key.name.as_str()));
         if let (Some((key, _)), None) = (paged, source.at(&["service"])) {
             let help = "remove it, or set `service`";
-            self.report("range", key.place.clone(), "`paging` and `spool` require a `service`", help);
+            let message = match key.name.as_str() {
+                "assets" => "`assets` requires a `service`",
+                _ => "`paging` and `spool` require a `service`",
+            };
+            self.report("range", key.place.clone(), message, help);
+        }
+        if let (Some(_), Some(since)) = (source.at(&["assets"]), source.at(&["since"])) {
+            let message = "`since` does not go with `assets`; put a time into the URL of the service";
+            self.report("range", since.place.clone(), message, "remove it");
         }
         if let Some(csv) = source.at(&["csv"]) {
             self.csv(source, csv);
@@ -283,6 +296,7 @@ impl PartsChecker<'_> {
             "clip" => &["bbox"],
             "swap_axes" => &["area"],
             "remap" => &["fields"],
+            "repair_raster" => &["default", "output"],
             "command" => &["command"],
             _ => &[],
         };
@@ -453,6 +467,20 @@ impl PartsChecker<'_> {
         }
     }
 
+    /// A number, or a percentage.
+    fn drift(&mut self, node: &YamlNode) {
+        let fits = match &node.value {
+            YamlValue::Integer(n) => *n >= 0,
+            YamlValue::Float(x) => *x >= 0.0,
+            YamlValue::Text(text) | YamlValue::Env(text) => DriftTolerance::parse(text).is_some(),
+            _ => false,
+        };
+        if !fits {
+            let help = "use a percentage such as `10%` or a number such as `0.05`";
+            self.report("range", node.place.clone(), "invalid tolerance", help);
+        }
+    }
+
     fn gate(&mut self, gate: &YamlNode) {
         let Some(check) = gate.at(&["check"]) else { return };
         let name = check.text().unwrap_or_default();
@@ -466,6 +494,7 @@ impl PartsChecker<'_> {
             Check::Range => (&["fields"], &["min", "max"]),
             Check::OneOf => (&["fields", "values"], &[]),
             Check::Count => (&[], &["min", "max"]),
+            Check::Drift => (&["fields", "tolerate"], &[]),
             _ => (&[], &[]),
         };
         for need in needs.iter().filter(|need| gate.at(&[need]).is_none()) {
@@ -473,12 +502,15 @@ impl PartsChecker<'_> {
             self.report("missing_key", check.place.clone(), message, format!("add `{need}:` to this gate"));
         }
         for (key, _) in gate.entries() {
-            let own =
-                ["fields", "min", "max", "is", "values", "decimals", "bbox"].contains(&key.name.as_str());
+            let own = ["fields", "min", "max", "is", "values", "decimals", "bbox", "tolerate"]
+                .contains(&key.name.as_str());
             if own && !needs.contains(&key.name.as_str()) && !takes.contains(&key.name.as_str()) {
                 let message = format!("gate `{name}` does not support `{}`", key.name);
                 self.report("unknown_key", key.place.clone(), message, "remove it");
             }
+        }
+        if let Some(node) = gate.at(&["tolerate"]) {
+            self.drift(node);
         }
         let bounded = gate.at(&["min"]).is_some() || gate.at(&["max"]).is_some();
         if matches!(kind, Check::Range | Check::Count) && !bounded {

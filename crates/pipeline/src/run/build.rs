@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
+use tidegate_core::Code;
 use tidegate_core::hex::hex;
 use tidegate_geo::crs::Grids;
 use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use super::assets;
 use super::csv_rows::RowSource;
 use super::described::{Described, ReplaySource};
-use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
+use super::fetched::{DIR, FetchFailure, Fetched, Scratch, fetch, is_remote};
 use super::paged::{Make, Paged};
 use super::patience::patiently;
 use super::plausible;
+use super::rasters;
 use super::service;
 use super::source::{FileSource, Source};
 use super::spooled::spool;
@@ -246,13 +249,22 @@ pub(super) fn build_from(
         other => other,
     };
     let afar = from.file.as_deref().is_some_and(is_remote);
-    let scratch = if afar && cache.is_none() { Some(Scratch::new()?) } else { None };
+    let is_listed = !from.rasters.is_empty() || !from.assets.is_empty();
+    let scratch = if (afar || is_listed) && cache.is_none() { Some(Scratch::new()?) } else { None };
     let dir = cache.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(folder).join(DIR);
     let resume = matches!(begin, Start::Resumed(_));
     let fetched = match (from.file.as_deref(), &from.service) {
         _ if matches!(begin, Start::Replay(_)) => None,
+        _ if !from.rasters.is_empty() => {
+            Some(rasters::list(from, folder, &dir, resume, &context).map_err(of_source)?)
+        }
+        (None, Some(name)) if !from.assets.is_empty() => {
+            let make = job(manifest, from, name, &context.traffic);
+            let listing = assets::AssetListing { manifest, from, name, dir: &dir };
+            Some(listing.list(&make, (resume, cache.is_some()), &context).map_err(of_source)?)
+        }
         (Some(address), _) if is_remote(address) => {
-            Some(fetch(manifest, from, address, &dir, resume, &context).map_err(of_source)?)
+            Some(fetch(manifest, from, address, &dir, resume, &context).map_err(|e| of_source(e.into()))?)
         }
         // The fields of changes are known from the last run.
         (None, Some(_)) if reads_changes(from) => None,
@@ -369,8 +381,10 @@ fn queue(
     let layer = layer_of(from, tasks, &manifest.pipeline.id)?;
     let (all, form) = (manifest.clone(), from.clone());
     let (own, objects) = (context.clone(), objects.to_owned());
-    let bring = Box::new(move |address: &str| {
-        fetch(&all, &form, address, &objects, false, &own).map(|fetched| fetched.path)
+    let bring = Box::new(move |address: &str| match fetch(&all, &form, address, &objects, false, &own) {
+        Ok(fetched) => Ok(fetched.path),
+        Err(FetchFailure::Address(said)) => Err(StepError::Failed { code: Code::NOT_FOUND, said }),
+        Err(FetchFailure::Step(error)) => Err(error),
     });
     let policy = Policy::from(manifest).call;
     let around = (folder.to_owned(), policy, context.stop.clone());

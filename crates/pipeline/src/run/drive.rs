@@ -31,6 +31,7 @@ use super::trail::Trail;
 use super::transform::{PageRead, TransformEnd, transform};
 use crate::gate::Gates;
 use crate::gate::deletions::MAX_DELETED;
+use crate::gate::drift;
 use crate::lock::lock;
 use crate::manifest::{self, Manifest, Policy, SinceSpec, WriteMode, YamlScalar};
 use crate::sink::{
@@ -201,6 +202,8 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     match setup.open(parts, rejects, (&began, &started.entry, committed)) {
         Err(why) => Err(started.fail(why)),
         Ok(RunOpening::Completed(report)) => {
+            started.entry.data_version.clone_from(&report.data_version);
+            drift::settle(state.dir()).map_err(RunError::Broken)?;
             started.done(report.to_json(RunStatus::Done)).map_err(RunError::Broken)?;
             fetched::sweep(state.dir());
             Ok(*report)
@@ -291,7 +294,7 @@ impl Setup<'_> {
             None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
             Some(form) => {
                 let places = (folder, self.options.state.as_path());
-                Box::new(DeadRejects::open(form, self.manifest, &parts, places)?)
+                Box::new(DeadRejects::open(form, self.manifest, &parts, places, self.options.tasks.clone())?)
             }
         };
         Ok((parts, rejects))
@@ -355,13 +358,15 @@ impl Setup<'_> {
         {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
             rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
-            let report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
+            let mut report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
+            report.data_version = entry.clone().version(&last.counts);
             return Ok(RunOpening::Completed(Box::new(report)));
         }
         let gone = |error: SinkError| match error {
             SinkError::Fatal(what) if committed > 0 && began.resumed => begin::refuse(entry, &what),
             other => RunError::of_sink(other),
         };
+        parts.gates.open_baseline(self.state.dir(), began.resumed).map_err(RunError::Broken)?;
         let mut sink = self.patiently(|| spec.open()).map_err(gone)?;
         if let Some(link) = &self.options.tasks {
             link.set_table(self.patiently(|| spec.open_tasks()).map_err(RunError::of_sink)?);
@@ -469,7 +474,7 @@ impl Setup<'_> {
         let mut warnings = gates.warnings();
         warnings.extend(landing.sink.notes());
         warnings.append(&mut landing.warnings);
-        let Landing { checkpoint, running, batches, .. } = landing;
+        let Landing { checkpoint, mut running, batches, .. } = landing;
         warnings.extend(
             running.entry.poison.iter().map(|known| {
                 format!("record {} kills the process {known}; it is a dead letter", known.record)
@@ -487,6 +492,7 @@ impl Setup<'_> {
                 "nothing was written: this sink is written as a whole at the end of a run, which starts again".to_owned(),
             );
         }
+        let data_version = running.entry.version(&checkpoint.counts);
         let report = RunReport {
             pipeline: self.manifest.pipeline.id.clone(),
             began,
@@ -507,11 +513,15 @@ impl Setup<'_> {
             elapsed: self.clock.elapsed(),
             said,
             scope,
+            data_version,
         };
         let said = failure.as_ref().map(ToString::to_string);
         trail
             .end(&checkpoint.run, &report, status, (said.as_deref(), self.traffic.noted()))
             .map_err(broken)?;
+        if status == RunStatus::Done {
+            drift::settle(self.state.dir()).map_err(broken)?;
+        }
         running.end(status, report.to_json(status)).map_err(broken)?;
         if status == RunStatus::Done {
             fetched::sweep(self.state.dir());
@@ -601,6 +611,7 @@ impl Setup<'_> {
             elapsed: self.clock.elapsed(),
             said: None,
             scope: None,
+            data_version: String::new(),
         }
     }
 }

@@ -6,9 +6,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::Code;
 use tidegate_core::bucket::BucketAddress;
 use tidegate_geo::Bounds;
 use url::Url;
@@ -18,10 +18,11 @@ use super::paged::unless;
 use super::service;
 use super::source::Told;
 use crate::durable;
+use crate::error::SetupError;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
-use crate::source::{SourceError, Wire};
+use crate::source::{SourceError, Trouble, Wire};
 use crate::step::StepError;
 
 /// The progress of a download.
@@ -43,6 +44,41 @@ pub(super) struct Fetched {
     pub(super) features: Option<u64>,
     /// The extent of the layer, in degrees on WGS 84, if its service declared it.
     pub(super) extent: Option<Bounds>,
+}
+
+/// Why a file was not downloaded.
+pub(super) enum FetchFailure {
+    /// The address cannot be used: whoever gave it is at fault.
+    Address(String),
+    /// The service, or this machine.
+    Step(StepError),
+}
+
+impl From<StepError> for FetchFailure {
+    fn from(error: StepError) -> FetchFailure {
+        FetchFailure::Step(error)
+    }
+}
+
+impl From<String> for FetchFailure {
+    fn from(what: String) -> FetchFailure {
+        FetchFailure::Step(StepError::Broken(what))
+    }
+}
+
+impl From<SetupError> for FetchFailure {
+    fn from(error: SetupError) -> FetchFailure {
+        FetchFailure::Step(error.into())
+    }
+}
+
+impl From<FetchFailure> for StepError {
+    fn from(failure: FetchFailure) -> StepError {
+        match failure {
+            FetchFailure::Address(what) => StepError::Broken(what),
+            FetchFailure::Step(error) => error,
+        }
+    }
 }
 
 /// Deletes the downloads of a completed run; the next run downloads them again.
@@ -91,7 +127,7 @@ pub(super) fn fetch(
     dir: &Path,
     resume: bool,
     RunContext { stop, traffic, .. }: &RunContext,
-) -> Result<Fetched, StepError> {
+) -> Result<Fetched, FetchFailure> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     durable::make_dir(dir).map_err(disk)?;
     let kept = || -> Option<DownloadProgress> {
@@ -110,7 +146,8 @@ pub(super) fn fetch(
         (None, true, true) => file::typed_name(note.at.content_type.as_deref(), address),
         (None, true, false) => Ok("file.part".into()),
     };
-    let mut path = dir.join(local.map_err(|e| e.message)?);
+    let address_of = |e: SourceError| FetchFailure::Address(e.message);
+    let mut path = dir.join(local.map_err(address_of)?);
     let mut told = Told { layer: name.to_owned(), ..Told::default() };
     told.bytes(&note.at);
     if note.at.done && path.exists() {
@@ -119,18 +156,21 @@ pub(super) fn fetch(
     let runtime = traffic.runtime()?;
     if BucketAddress::is_one(address) {
         let patience = tidegate_core::time::seconds(from.patience_seconds);
-        let (store, key) = from.store.clone().unwrap_or_default().open(address, patience, traffic)?;
+        let bucket = from.store.clone().unwrap_or_default();
+        let opened = bucket.open(address, patience, traffic);
+        let (store, key) = opened.map_err(|e| FetchFailure::Address(StepError::from(e).into()))?;
         let tell = |had, all| {
             (told.bytes, told.bytes_declared) = (Some(had), Some(all));
             traffic.report_progress(told.clone());
         };
-        note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, tell)))?;
+        note.at = runtime.block_on(download(stop, file::object(&store, &key, &path, tell)))?;
         keep(dir, &note)?;
         told.bytes(&note.at);
         told.calls = traffic.calls();
         return Ok(done(path, &note, told));
     }
-    let url = Url::parse(address).map_err(|e| format!("invalid URL {address:?}: {e}"))?;
+    let url =
+        Url::parse(address).map_err(|e| FetchFailure::Address(format!("invalid URL {address:?}: {e}")))?;
     let none = manifest::ServiceSpec::default();
     let form = match &from.service {
         Some(name) => manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?,
@@ -139,31 +179,53 @@ pub(super) fn fetch(
     if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
         && home.origin() != url.origin()
     {
-        return Err(format!("{url} is not on the host of `source.service`, {home}").into());
+        let what = format!("{url} is not on the host of `source.service`, {home}");
+        return Err(FetchFailure::Address(what));
     }
     let profile = file::profile().map_err(|e| e.message)?;
     let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();
     let caller = traffic.caller(to);
-    let wire = service::wire(manifest, form, (url.clone(), profile), from, caller)?;
+    let wire =
+        service::wire(manifest, form, (url.clone(), profile), from, caller).map_err(FetchFailure::Address)?;
     let pieces = async {
         let wire = Wire::new(wire, Clock::system())?;
         while !note.at.done {
             note.at = file::piece(&wire, &url, &path, &note.at).await?;
-            keep(dir, &note).map_err(|e| SourceError::broken(Code::UNKNOWN, e))?;
+            keep(dir, &note).map_err(SourceError::disk)?;
             told.bytes(&note.at);
             told.sent(&wire);
             traffic.report_progress(told.clone());
         }
         Ok(())
     };
-    runtime.block_on(unless(stop, pieces))?;
+    runtime.block_on(download(stop, pieces))?;
     if untyped {
-        let typed = file::typed_name(note.at.content_type.as_deref(), address).map_err(|e| e.message)?;
+        let typed = file::typed_name(note.at.content_type.as_deref(), address).map_err(address_of)?;
         let typed = dir.join(typed);
         durable::rename(&path, &typed).map_err(disk)?;
         path = typed;
     }
     Ok(done(path, &note, told))
+}
+
+/// Waits for a download, unless the run is stopped.
+async fn download<T>(
+    stop: &AtomicBool,
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, FetchFailure> {
+    let mut refused = None;
+    let work = async {
+        work.await.inspect_err(|e| {
+            if e.trouble == Trouble::Setup {
+                refused = Some(e.to_string());
+            }
+        })
+    };
+    let done = unless(stop, work).await;
+    match (done, refused) {
+        (Err(_), Some(what)) => Err(FetchFailure::Address(what)),
+        (done, _) => done.map_err(FetchFailure::Step),
+    }
 }
 
 fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
@@ -176,4 +238,38 @@ fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
     let path = dir.join("note.json");
     let write = || durable::replace(&path, &serde_json::to_vec(note)?);
     write().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::traffic::Traffic;
+
+    fn failure(address: &str, dir: &Path) -> FetchFailure {
+        let manifest: Manifest = serde_json::from_value(serde_json::json!({ "pipeline": {
+            "id": "parcels",
+            "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
+            "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false } } }))
+        .unwrap();
+        let traffic = Traffic::new(&manifest, None, None);
+        let context = RunContext { stop: Arc::default(), traffic, tasks: None };
+        let from = serde_json::from_value(serde_json::json!({ "file": address })).unwrap();
+        fetch(&manifest, &from, address, dir, false, &context).err().unwrap()
+    }
+
+    /// The object of a task that names a bad address is a dead letter; a disk that fails is not.
+    #[test]
+    fn a_bad_address_and_a_bad_disk_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        for address in ["http://127.0.0.1/a.shape", "http://[/a.geojson", "ftp://127.0.0.1/a.geojson"] {
+            let failed = failure(address, dir.path());
+            assert!(!matches!(failed, FetchFailure::Step(StepError::Broken(_))), "{address}");
+        }
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let failed = failure("http://127.0.0.1/a.geojson", &file.join("objects"));
+        assert!(matches!(failed, FetchFailure::Step(StepError::Broken(_))));
+    }
 }

@@ -25,13 +25,14 @@ use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::store::{ARCHIVE, RepairedRecords};
 use crate::letter::{
-    Failure, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
-    RecordKeys, Spatial, Versions, flood, now_ms, worker,
+    Failure, KeyedRecord, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters,
+    Payload, RecordKeys, Spatial, Versions, flood, now_ms, worker,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
 use crate::step::{FailedCall, Flow, Reject};
 use crate::telemetry::trace::{self, Tracer};
+use crate::worker::TaskLink;
 
 /// The kind of pipeline, in the stored replay specification.
 pub const KIND: &str = "manifest";
@@ -149,7 +150,10 @@ pub(super) struct DeadRejects {
     stages: Vec<Stage>,
     /// Whether one record may become several.
     explodes: bool,
+    /// The keys of a source that ends. A worker has none.
     keys: RecordKeys,
+    /// The tasks of a worker.
+    tasks: Option<TaskLink>,
     /// The id of the run.
     run: String,
     /// The retention of letters, in days.
@@ -164,6 +168,7 @@ impl DeadRejects {
         manifest: &Manifest,
         parts: &PipelineParts,
         (folder, state): (&Path, &Path),
+        tasks: Option<TaskLink>,
     ) -> Result<DeadRejects, RunError> {
         let place = place(form, folder, state)?;
         if let LetterStoreLocation::File(path) = &place
@@ -203,6 +208,7 @@ impl DeadRejects {
             stages: stages.collect(),
             explodes: manifest.pipeline.steps.iter().any(|step| step.flatten.is_some()),
             keys: RecordKeys::default(),
+            tasks,
             run: String::new(),
             retention_days: form.retention_days,
             threshold: Threshold { share: form.incident_share, least: form.incident_least },
@@ -213,9 +219,15 @@ impl DeadRejects {
         let call = reject.call.as_deref();
         let came = FeaturePayload::parse(&reject.raw).ok();
         let id = came.as_ref().and_then(|came| came.json.get("id")).filter(|id| !id.is_null());
-        let id = id.map_or_else(|| format!("record {}", reject.record), ToString::to_string);
+        let id = id.map(ToString::to_string);
         let feature = FeaturePayload::parse(reject.feature.as_bytes()).ok();
-        let idempotency_key = self.key(reject, came.as_ref(), feature.as_ref());
+        let task = self.tasks.as_ref().and_then(|tasks| tasks.task_of(reject.record));
+        let idempotency_key = self.key(reject, came.as_ref(), feature.as_ref(), task.as_ref());
+        let (task, position) = match &task {
+            Some((key, 0)) => (Letter::geotask_text(key), Letter::geotask_text(key)),
+            Some((key, n)) => (Letter::geotask_text(key), format!("task {key}, record {}", n + 1)),
+            None => (format!("record {}", reject.record), format!("record {}", reject.record)),
+        };
         let crs = self.stage(&reject.stage).and_then(|stage| stage.crs.as_deref());
         let (mut messages, mut code) = (Vec::new(), Code::UNKNOWN);
         for problem in &reject.problems {
@@ -236,9 +248,13 @@ impl DeadRejects {
         Letter {
             pipeline: self.pipeline.clone(),
             stage: reject.stage.clone(),
-            task: format!("record {}", reject.record),
+            task,
             idempotency_key,
-            effect_key: format!("{}#{}", self.sink, self.row(feature.as_ref()).unwrap_or(id)),
+            effect_key: format!(
+                "{}#{}",
+                self.sink,
+                self.row(feature.as_ref()).or(id).unwrap_or_else(|| position.clone())
+            ),
             content_type: if feature.is_some() { "application/geo+json" } else { "text/plain" }.into(),
             payload: Payload { received, current },
             versions: Versions {
@@ -246,7 +262,7 @@ impl DeadRejects {
                 binary: env!("CARGO_PKG_VERSION").into(),
                 ..Versions::default()
             },
-            source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
+            source: LetterSource { uri: self.from.clone(), position },
             spatial: feature
                 .as_ref()
                 .and_then(|feature| feature.spatial(crs))
@@ -284,6 +300,7 @@ impl DeadRejects {
         reject: &Reject,
         came: Option<&FeaturePayload>,
         failed: Option<&FeaturePayload>,
+        task: Option<&(String, u64)>,
     ) -> String {
         // Another format than GeoJSON is known by what was read of it.
         let came = came.filter(|came| came.json.get("type").is_some_and(Value::is_string));
@@ -291,11 +308,21 @@ impl DeadRejects {
             Some(stage) => stage.before(feature),
             None => feature.clone(),
         });
-        let (keys, pipeline, number) = (&mut self.keys, &self.pipeline, reject.record);
-        match (came, &before) {
-            (Some(came), Some(before)) if self.explodes => keys.of_parts(pipeline, &[came, before], number),
-            (Some(record), _) | (None, Some(record)) => keys.of_feature(pipeline, record, number),
-            (None, None) => keys.of_bytes(pipeline, &reject.raw, number),
+        let mut parts = Vec::new();
+        let record = match (came, &before) {
+            (Some(came), Some(before)) if self.explodes => {
+                parts.extend([came, before]);
+                KeyedRecord::Features(&parts)
+            }
+            (Some(record), _) | (None, Some(record)) => {
+                parts.push(record);
+                KeyedRecord::Features(&parts)
+            }
+            (None, None) => KeyedRecord::Bytes(&reject.raw),
+        };
+        match task {
+            Some((task, number)) => record.of_task(&self.pipeline, (task, *number)),
+            None => self.keys.of_record(&self.pipeline, record, reject.record),
         }
     }
 

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::alone::{self, PoisonRecord};
+use super::counts::RecordCounts;
 use super::described::Described;
 use super::in_work::InWork;
 use super::report::RunError;
@@ -138,9 +139,20 @@ pub struct RunEntry {
     /// The records that kill the process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub poison: Vec<PoisonRecord>,
+    /// The version of the data in the sink: the last run that changed it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub data_version: String,
 }
 
 impl RunEntry {
+    /// Sets the version of the data in the sink after a run with these outcomes, and returns it.
+    pub(super) fn version(&mut self, counts: &RecordCounts) -> String {
+        if counts.inserted + counts.updated + counts.deleted > 0 || self.data_version.is_empty() {
+            self.data_version.clone_from(&self.run);
+        }
+        self.data_version.clone()
+    }
+
     fn to_json(&self, result: Option<Value>) -> Result<Value, String> {
         let mut fields = match result {
             Some(Value::Object(fields)) => fields,
@@ -214,6 +226,15 @@ impl Last {
             Last::Never => None,
             Last::Done(entry) => entry.layer.clone(),
             Last::Unfinished(run) => run.entry.layer.clone(),
+        }
+    }
+
+    /// The version of the data in the sink. A run that was killed may have changed it.
+    fn data_version(&self) -> String {
+        match self {
+            Last::Never => String::new(),
+            Last::Unfinished(run) if run.has_committed() => run.entry.run.clone(),
+            Last::Done(entry) | Last::Unfinished(Unfinished { entry, .. }) => entry.data_version.clone(),
         }
     }
 
@@ -292,6 +313,7 @@ impl<'a> Started<'a> {
             finishing: None,
             suspects: None,
             poison: Vec::new(),
+            data_version: Last::read(state)?.data_version(),
         };
         entry.keep(state, RunStatus::Started, None)?;
         Ok(Started { entry, state })

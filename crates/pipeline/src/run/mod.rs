@@ -37,6 +37,7 @@
 //! | `plan` | plans a run without executing it |
 
 mod alone;
+mod assets;
 pub mod auto;
 mod begin;
 mod build;
@@ -58,6 +59,7 @@ mod patience;
 mod payload;
 mod plan;
 mod plausible;
+mod rasters;
 pub mod rejects;
 mod replay;
 mod report;

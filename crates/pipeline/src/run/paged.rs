@@ -52,7 +52,7 @@ pub(super) fn stuck(error: SourceError) -> StepError {
         Trouble::Broken | Trouble::Mismatch => {
             StepError::Failed { code: error.code, said: error.to_string() }
         }
-        Trouble::Setup => StepError::Broken(error.to_string()),
+        Trouble::Setup | Trouble::Disk => StepError::Broken(error.to_string()),
     }
 }
 

@@ -191,8 +191,7 @@ impl ServiceLoad {
 
     /// The number of attempts for one record, if every one fails as often as the policy allows.
     fn attempts_max(&self) -> u64 {
-        let call = &self.policy.call;
-        u64::from(call.attempts_max) + u64::from(call.throttles_free) + u64::from(call.outages_free)
+        u64::from(self.policy.call.attempts_bound(self.policy.lane.limit.learn))
     }
 
     /// The number of calls of source and steps for this many records.

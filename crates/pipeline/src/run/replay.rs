@@ -27,6 +27,7 @@ use super::payload::read;
 use super::state::StateDir;
 use crate::error::SetupError;
 use crate::gate::Gates;
+use crate::gate::drift;
 use crate::letter::replay::{ReplayError, Rerun, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms, worker};
@@ -66,7 +67,7 @@ struct PreparedReplay {
     in_place: Option<FileRows>,
     /// The geometry types that the sink holds.
     held: HeldShape,
-    _lock: StateDir,
+    lock: StateDir,
 }
 
 impl ManifestReplay {
@@ -107,13 +108,14 @@ impl ManifestReplay {
                     return Err("its last run did not finish; run it with --resume first".into());
                 }
                 let mut parts = self.parts(Some(lock.dir().to_owned()))?;
+                parts.gates.open_baseline(lock.dir(), false)?;
                 let in_place = in_place::file(&kit.manifest, &parts.sink)?;
                 let say = |e: SinkError| e.to_string();
                 parts.sink = beside(parts.sink, in_place.is_some());
                 parts.sink.ready_for_replay().map_err(say)?;
                 let held = parts.sink.held_shape().map_err(say)?;
                 parts.sink.set_shape(held.only);
-                PreparedReplay { parts, in_place, held, _lock: lock }
+                PreparedReplay { parts, in_place, held, lock }
             }
         };
         Ok(self.ready.insert(ready))
@@ -125,7 +127,7 @@ impl ManifestReplay {
 fn beside(sink: Spec, by_number: bool) -> Spec {
     let appends = sink.key.is_empty() || sink.mode == WriteMode::Append;
     let mode = if appends { WriteMode::Append } else { WriteMode::Upsert };
-    let pipeline = format!("{}#replay", sink.pipeline);
+    let pipeline = sink.replay_pipeline();
     Spec { pipeline, mode, at: RunTime(now_ms()), resume: true, atomic: false, by_number, ..sink }
 }
 
@@ -141,7 +143,7 @@ impl Rerun for ManifestReplay {
 
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
         let policy = Policy::from(&self.kit.manifest);
-        let PreparedReplay { parts, in_place, held, .. } = self.ready()?;
+        let PreparedReplay { parts, in_place, held, lock } = self.ready()?;
         let say = |e: SinkError| e.to_string();
         let mut sink = parts.sink.open_for_replay().map_err(say)?;
         let known: HashSet<[u8; 16]> = sink
@@ -187,12 +189,12 @@ impl Rerun for ManifestReplay {
                 (batch, numbers) = rows.numbered(&batch, letters, &before, &mut ended)?;
             }
             numbers.retain(|_, at| ended.get(*at).is_some_and(Option::is_none));
-            let marks = |put: &RowCounts| {
+            let landed = |put: &RowCounts| {
                 let refused: HashSet<u64> = put.refused.iter().map(|(row, _)| batch.record(*row)).collect();
                 let landed = numbers.iter().filter(|(number, _)| !refused.contains(number));
-                landed.filter_map(|(_, at)| letters.get(*at)).map(mark).collect()
+                landed.filter_map(|(_, at)| letters.get(*at)).collect()
             };
-            let put = land(sink.as_mut(), &batch, marks, &policy)?;
+            let put = land(sink.as_mut(), &batch, landed, &policy)?;
             let there: HashSet<u64> = (0..batch.len()).map(|row| batch.record(row)).collect();
             let mut refused = Aside { stage: "sink".into(), ..Aside::default() };
             let good = refused.set_aside(batch, put.refused);
@@ -215,6 +217,10 @@ impl Rerun for ManifestReplay {
         }
         sink.finish().map_err(say)?;
         crash::point("replayed", 0);
+        // Whoever replays a record that drifted accepts its numbers.
+        parts.gates.write_notes()?;
+        drift::settle(lock.dir())?;
+        parts.gates.open_baseline(lock.dir(), false)?;
         self.last = last;
         Ok(all_ended(ended))
     }
@@ -341,20 +347,28 @@ fn through(
 }
 
 /// Writes rows and the marks of their letters in one transaction, with retries while the sink is locked.
-fn land(
+/// `landed` tells the letters whose rows the sink has taken.
+fn land<'a>(
     sink: &mut dyn Sink,
     batch: &Batch,
-    marks: impl Fn(&RowCounts) -> Vec<SeenKey>,
+    landed: impl Fn(&RowCounts) -> Vec<&'a Letter>,
     policy: &Policy,
 ) -> Result<RowCounts, String> {
     let (mut attempt, mut waited, mut rng) = (0, Duration::ZERO, Rng::new(0));
     loop {
-        let landed = sink.put(batch).and_then(|put| {
+        let done = sink.put(batch).and_then(|put| {
             crash::point("replay_put", 0);
-            sink.commit("{}", &marks(&put)).map(|()| put)
+            let letters = landed(&put);
+            let geotasks: Vec<String> =
+                letters.iter().filter_map(|letter| letter.geotask()).map(ToOwned::to_owned).collect();
+            if !geotasks.is_empty() {
+                sink.resolve_tasks(&geotasks)?;
+            }
+            let marks: Vec<SeenKey> = letters.into_iter().map(mark).collect();
+            sink.commit("{}", &marks).map(|()| put)
         });
         attempt += 1;
-        match landed {
+        match done {
             Ok(put) => return Ok(put),
             Err(SinkError::Transient { .. }) if attempt < policy.call.attempts_max => {
                 sink.rollback();

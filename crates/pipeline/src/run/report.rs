@@ -102,6 +102,8 @@ pub struct RunReport {
     pub said: Option<String>,
     /// What it read, if the source is read incrementally.
     pub scope: Option<ReadScope>,
+    /// The version of the data in the sink: the id of the last run that changed it.
+    pub data_version: String,
 }
 
 /// Why a run did not start or was aborted.
@@ -257,6 +259,7 @@ impl RunReport {
             "run": self.began.run,
             "resumed": self.began.resumed,
             "resumed_at": self.resumed_at,
+            "data_version": self.data_version,
             "source": self.source,
             "scope": self.scope.as_ref().map(ToString::to_string),
             "calls": self.calls,

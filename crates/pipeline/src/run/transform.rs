@@ -199,6 +199,7 @@ pub(super) fn judge(
     gates.step_rejects(read, &aside.rejected).map_err(TransformEnd::Halted)?;
     gates.called(&aside, read).map_err(TransformEnd::Halted)?;
     let batch = gates.judge(batch, &mut aside).map_err(TransformEnd::Halted)?;
+    gates.write_notes().map_err(TransformEnd::Broken)?;
     // A record that was set aside later does not count as no match, and a record without a match at
     // two steps counts once.
     let missed: HashSet<u64> = aside.missed.drain(..).collect();

@@ -20,7 +20,10 @@ use tidegate_core::hex::hex;
 use tidegate_geo::format::gpkg::{self, Landed, Store, Upsert, Writing};
 use tidegate_geo::{Batch, Error};
 
-use super::{AbsentRows, RowCounts, Saved, SavedWatermark, Sink, SinkError, Spec, Standing, TaskEnd, tasks};
+use super::{
+    AbsentRows, RowCounts, Saved, SavedWatermark, Sink, SinkError, Spec, Standing, TaskEnd, WORKER_MARK,
+    tasks,
+};
 use crate::manifest::WriteMode;
 use crate::step::SeenKey;
 
@@ -125,9 +128,14 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
     }
     let path = if staged { stage } else { target.to_owned() };
-    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing(spec, layer))
+    let mut store = Store::open(&path, layer, &spec.schema, &spec.crs, writing(spec, layer))
         .map_err(|e| judge(e).at(target.display()))?;
     store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
+    if spec.by_tasks {
+        // It does not end, so nobody would make them at the end.
+        store.keep_index().map_err(|e| judge(e).at(target.display()))?;
+        forget_workers(store.db(), spec).map_err(|e| judge(e.into()).at(target.display()))?;
+    }
     Ok(Box::new(GeoPackage {
         store: Some(store),
         pipeline: spec.pipeline.clone(),
@@ -140,6 +148,21 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         task_pipeline: spec.task_pipeline().to_owned(),
         open: false,
     }))
+}
+
+/// Removes the checkpoints of other workers: those that were killed left them. A worker that lives has
+/// one again with its next commit. It would miss it only to learn whether a commit succeeded, and the
+/// states of the tasks tell that, too.
+fn forget_workers(db: &Connection, spec: &Spec) -> rusqlite::Result<()> {
+    let prefix = format!("{}{WORKER_MARK}", spec.task_pipeline());
+    let replay = spec.replay_pipeline();
+    for table in ["tidegate_checkpoint", "tidegate_seen"] {
+        let sql = format!(
+            "DELETE FROM {table} WHERE substr(pipeline, 1, length(?1)) = ?1 AND pipeline NOT IN (?2, ?3)"
+        );
+        db.execute(&sql, [&prefix, &spec.pipeline, &replay])?;
+    }
+    Ok(())
 }
 
 fn writing(spec: &Spec, layer: &str) -> Writing {
@@ -418,9 +441,14 @@ impl Sink for GeoPackage {
         tasks::sqlite::finish(self.begin()?.db(), &pipeline, ends)
     }
 
+    fn resolve_tasks(&mut self, keys: &[String]) -> Result<(), SinkError> {
+        let pipeline = self.task_pipeline.clone();
+        tasks::sqlite::resolve(self.begin()?.db(), &pipeline, keys)
+    }
+
     fn rollback(&mut self) {
         self.open = false;
-        if let Some(store) = &self.store {
+        if let Some(store) = &mut self.store {
             store.rollback();
         }
     }

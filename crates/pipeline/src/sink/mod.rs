@@ -277,6 +277,16 @@ pub trait Sink: Send {
         Err(SinkError::Fatal("this sink cannot be used with a queue".into()))
     }
 
+    /// After a replay: counts dead records of tasks as replayed, in the open transaction, one for each
+    /// time that the key of a task is given. A task without any left is done.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn resolve_tasks(&mut self, keys: &[String]) -> Result<(), SinkError> {
+        let _ = keys;
+        Ok(())
+    }
+
     /// Rolls back everything since the last commit.
     fn rollback(&mut self);
 
@@ -447,6 +457,12 @@ impl Spec {
     #[must_use]
     pub fn task_pipeline(&self) -> &str {
         self.pipeline.split(WORKER_MARK).next().unwrap_or_default()
+    }
+
+    /// The pipeline under which the marks of its replays are stored.
+    #[must_use]
+    pub fn replay_pipeline(&self) -> String {
+        format!("{}{WORKER_MARK}replay", self.task_pipeline())
     }
 
     /// Whether a run can be resumed at a batch; a file that is written as a whole starts again.

@@ -16,6 +16,8 @@ pub enum Trouble {
     Down,
     /// What was received is not what was declared.
     Mismatch,
+    /// Our own disk. Nobody else is at fault.
+    Disk,
 }
 
 /// Why a source cannot go on.
@@ -40,6 +42,12 @@ impl SourceError {
     #[must_use]
     pub fn broken(code: Code, message: impl Into<String>) -> SourceError {
         SourceError { trouble: Trouble::Broken, code, message: message.into() }
+    }
+
+    /// What was received cannot be stored.
+    #[must_use]
+    pub fn disk(message: impl Into<String>) -> SourceError {
+        SourceError { trouble: Trouble::Disk, code: Code::UNKNOWN, message: message.into() }
     }
 
     /// Whether it may only be that the service has forgotten a link.

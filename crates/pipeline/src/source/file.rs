@@ -246,7 +246,7 @@ fn write(path: &Path, at: u64, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn disk(path: &Path, error: &std::io::Error) -> SourceError {
-    SourceError::broken(Code::UNKNOWN, format!("cannot write {}: {error}", path.display()))
+    SourceError::disk(format!("cannot write {}: {error}", path.display()))
 }
 
 /// The first byte and the total of `bytes 0-99/1234`; the total may be `*`.

@@ -49,6 +49,7 @@ mod esri_json;
 mod extent;
 mod feature_id;
 pub mod file;
+pub mod glob;
 mod gml;
 mod identifiers;
 mod ogcapi;

@@ -50,8 +50,7 @@ impl Stac {
             // Parameters of the URL become members of the search.
             let mut body = json!({});
             for (name, value) in search.query_pairs().filter(|(n, _)| n != "limit") {
-                body[name.as_ref()] =
-                    serde_json::from_str(&value).unwrap_or_else(|_| Value::from(value.as_ref()));
+                body[name.as_ref()] = member(&name, &value);
             }
             if let Some(collections) = collections {
                 body["collections"] = collections.split(',').map(|c| Value::from(c.trim())).collect();
@@ -77,6 +76,19 @@ impl Stac {
         let mut body = self.body.clone()?;
         body["limit"] = Value::from(self.size.get());
         Some(body)
+    }
+}
+
+/// A parameter of a URL as a member of a search: lists are separated by commas in the one and JSON lists in
+/// the other.
+fn member(name: &str, value: &str) -> Value {
+    let plain = |value: &str| serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    match name {
+        "bbox" if !value.starts_with('[') => value.split(',').map(|n| plain(n.trim())).collect(),
+        "ids" | "collections" if !value.starts_with('[') => {
+            value.split(',').map(|id| Value::from(id.trim())).collect()
+        }
+        _ => plain(value),
     }
 }
 
@@ -228,5 +240,19 @@ impl PagedLayer for Stac {
 
     fn crs(&self) -> Option<Crs> {
         Some(Crs::wgs84())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_a_url_become_lists_of_a_search() {
+        assert_eq!(member("bbox", "16.1, 48,-1e1,49"), json!([16.1, 48, -10.0, 49]));
+        assert_eq!(member("bbox", "[1,2,3,4]"), json!([1, 2, 3, 4]));
+        assert_eq!(member("ids", "7,a"), json!(["7", "a"]));
+        assert_eq!(member("datetime", "2026-01-01T00:00:00Z/.."), json!("2026-01-01T00:00:00Z/.."));
+        assert_eq!(member("intersects", r#"{"type":"Point"}"#), json!({"type": "Point"}));
     }
 }

@@ -15,6 +15,7 @@
 //! | `geometry` | set_crs, reproject, make_valid, promote_to_multi, force_2d, round |
 //! | `clip` | clip |
 //! | `dedupe` | dedupe |
+//! | `raster` | raster |
 //! | `content_key` | the key of a record from its content, for the sink |
 //! | `geocode`, `http` | geocode, http |
 //!
@@ -38,11 +39,13 @@ mod geometry;
 mod http;
 mod lane_watch;
 mod lookup;
+mod raster;
 mod remote;
 mod services;
 mod verdicts;
 mod window;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,6 +64,7 @@ use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
 pub use services::Services;
 pub(crate) use services::secret;
+pub(crate) use verdicts::call_history;
 
 /// A record that was given up, with all that a dead letter needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +191,18 @@ impl Aside {
             raw: batch.origin(row).1.to_vec(),
             feature: feature(batch, row),
             call: None,
+        }
+    }
+
+    /// Adds the calls that failed, by record, to the rejects of this stage.
+    fn name_calls(&mut self, mut calls: HashMap<u64, FailedCall>) {
+        if calls.is_empty() {
+            return;
+        }
+        for reject in self.rejected.iter_mut().chain(&mut self.failed) {
+            if reject.call.is_none() && reject.stage == self.stage {
+                reject.call = calls.remove(&reject.record).map(Box::new);
+            }
         }
     }
 
@@ -448,6 +464,8 @@ pub fn build(
         geometry::force_2d(flow)
     } else if let Some(decimals) = form.round {
         geometry::round(decimals)
+    } else if let Some(form) = &form.raster {
+        raster::build(form, flow, tools.folder, tools.services)?
     } else if let Some(names) = &form.dedupe {
         dedupe::build(names, scope, flow)?
     } else {

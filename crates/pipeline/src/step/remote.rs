@@ -276,13 +276,7 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
         }
         let keep = aside.refuse(&batch, refused);
         let batch = self.kind.fill(batch, &rows)?.filter(&keep);
-        if !calls.is_empty() {
-            for reject in aside.rejected.iter_mut().chain(&mut aside.failed) {
-                if reject.call.is_none() && reject.stage == aside.stage {
-                    reject.call = calls.remove(&reject.record).map(Box::new);
-                }
-            }
-        }
+        aside.name_calls(calls);
         Ok(batch)
     }
 }

@@ -62,6 +62,11 @@ impl Services {
         Services { forms, cache, window, stop, traffic, patience, run }
     }
 
+    /// The calls of the run.
+    pub(super) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     /// The service of this name, and the policy for calls to it.
     ///
     /// # Errors

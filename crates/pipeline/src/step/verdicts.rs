@@ -16,7 +16,7 @@ use super::remote::RemoteKind;
 use super::window::{CallHistory, Settled};
 use crate::call::CallOutcome;
 use crate::http::Answered;
-use crate::lane::LaneHandle;
+use crate::lane::{Clock, LaneHandle};
 use crate::letter;
 
 /// The largest body that the response cache takes.
@@ -120,21 +120,28 @@ impl<K: RemoteKind> DispatcherState<K> {
 
     /// The attempts as a dead letter lists them.
     fn history(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> CallHistory {
-        let clock = self.link.exchange.lanes.clock();
-        let (mono, wall) = (clock.mono(), clock.wall().millis());
-        let not_before = outcome.verdict.until().filter(|until| *until > mono);
-        let mut delay = Duration::ZERO;
-        let attempt = |attempt: &tidegate_core::call::Attempt| letter::LetterAttempt {
-            at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
-            verdict: attempt.verdict.code.to_string(),
-            status: attempt.verdict.status,
-            delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
-            took_ms: attempt.settled.since(attempt.sent).as_millis() as u64,
-            hint_ms: attempt.verdict.until().map(|until| until.since(attempt.settled).as_millis() as u64),
-        };
-        CallHistory {
-            attempts: outcome.history().iter().map(attempt).collect(),
-            not_before_ms: not_before.map(|until| clock.wall_of(until).millis()),
-        }
+        let (attempts, not_before_ms) = call_history(outcome, self.link.exchange.lanes.clock());
+        CallHistory { attempts, not_before_ms }
     }
+}
+
+/// The attempts as a dead letter lists them, and the time that the service named for the next call, in
+/// milliseconds since 1970.
+pub(crate) fn call_history<T>(
+    outcome: &CallOutcome<T>,
+    clock: Clock,
+) -> (Vec<letter::LetterAttempt>, Option<i64>) {
+    let (mono, wall) = (clock.mono(), clock.wall().millis());
+    let not_before = outcome.verdict.until().filter(|until| *until > mono);
+    let mut delay = Duration::ZERO;
+    let attempt = |attempt: &tidegate_core::call::Attempt| letter::LetterAttempt {
+        at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
+        verdict: attempt.verdict.code.to_string(),
+        status: attempt.verdict.status,
+        delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
+        took_ms: attempt.settled.since(attempt.sent).as_millis() as u64,
+        hint_ms: attempt.verdict.until().map(|until| until.since(attempt.settled).as_millis() as u64),
+    };
+    let attempts = outcome.history().iter().map(attempt).collect();
+    (attempts, not_before.map(|until| clock.wall_of(until).millis()))
 }

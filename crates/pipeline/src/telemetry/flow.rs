@@ -1,7 +1,7 @@
 //! Records the progress of a pipeline in the registry, to keep that out of the run itself.
 
 use super::trace::{self, BatchSpan};
-use super::{PlaceKind, RecordEnd, Telemetry};
+use super::{PlaceKind, RecordEnd, SeenRaster, Telemetry};
 use crate::gate::Reading;
 use crate::letter::now_ms;
 use crate::run::{RecordCounts, RunCheckpoint};
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tidegate_core::letter::blur;
 use tidegate_geo::crs::Transform;
-use tidegate_geo::{Batch, Bounds, Crs};
+use tidegate_geo::{Batch, Bounds, Crs, Value};
 use tracing::{Level, debug, enabled, info};
 
 impl Telemetry {
@@ -60,6 +60,16 @@ impl Way {
             Way::Unknown => None,
         }
     }
+
+    /// A ring in degrees; nothing if a part of it has no place.
+    fn ring(&self, ring: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+        ring.map(|(x, y)| self.degrees(x, y)).collect::<Option<_>>().unwrap_or_default()
+    }
+}
+
+/// The corners of a box, as a closed ring.
+fn corners(b: Bounds) -> [(f64, f64); 5] {
+    [(b.min_x, b.max_y), (b.min_x, b.min_y), (b.max_x, b.min_y), (b.max_x, b.max_y), (b.min_x, b.max_y)]
 }
 
 /// The grid to which a bounding box is rounded outwards: one degree, or a hundred kilometres.
@@ -135,6 +145,13 @@ impl<'a> Teller<'a> {
         if !self.ways.is_empty() {
             self.place(landed);
         }
+        let places = &self.telemetry.places;
+        if places.extent_wanted() {
+            let gone: HashSet<u64> = landed.rejects.iter().map(|reject| reject.record).collect();
+            let kept = (0..landed.batch.len()).filter(|row| !gone.contains(&landed.batch.record(*row)));
+            let bounds = kept.filter_map(|row| landed.batch.bounds(row)).reduce(Bounds::union);
+            bounds.into_iter().for_each(|bounds| places.extend(bounds));
+        }
     }
 
     /// Logs a batch, with its rounded extent; the exact one only at `debug`.
@@ -168,23 +185,30 @@ impl<'a> Teller<'a> {
         let gone: HashSet<u64> = rejects.iter().map(|reject| reject.record).collect();
         let missed: HashSet<u64> = landed.missed.iter().copied().collect();
         let failed: HashSet<u64> = landed.failed.iter().map(|reject| reject.record).collect();
+        let rasters = &self.telemetry.rasters;
+        let raster_at = rasters.field().and_then(|field| batch.schema().position(field));
         for row in 0..batch.len() {
             let record = batch.record(row);
             if gone.contains(&record) {
                 continue;
             }
-            let Some(bounds) = batch.bounds(row) else { continue };
+            let kind = if failed.contains(&record) {
+                PlaceKind::Dead
+            } else if missed.contains(&record) {
+                PlaceKind::NoMatch
+            } else {
+                PlaceKind::Committed
+            };
+            let bounds = batch.bounds(row);
+            if let Some(Value::Text(address)) = raster_at.map(|at| batch.value(row, at)) {
+                let outline = bounds.map(|bounds| end.ring(corners(bounds).into_iter())).unwrap_or_default();
+                rasters.add(SeenRaster { kind, address: address.to_owned(), outline, code: None });
+            }
+            let Some(bounds) = bounds else { continue };
             let (x, y) =
                 (f64::midpoint(bounds.min_x, bounds.max_x), f64::midpoint(bounds.min_y, bounds.max_y));
             if let Some(place) = end.degrees(x, y) {
-                let mark = if failed.contains(&record) {
-                    PlaceKind::Dead
-                } else if missed.contains(&record) {
-                    PlaceKind::NoMatch
-                } else {
-                    PlaceKind::Committed
-                };
-                places.add(mark, place);
+                places.add(kind, place);
             }
         }
         for reject in *rejects {
@@ -192,11 +216,23 @@ impl<'a> Teller<'a> {
             let at = self.ways.iter().position(|(label, _)| *label == reject.stage);
             let at = at.unwrap_or(if reject.stage == "read" { 0 } else { self.ways.len() - 1 });
             let json: Json = serde_json::from_str(&reject.feature).unwrap_or_default();
+            let Some((_, way)) = self.ways.get(at) else { continue };
+            let code = reject.problems.first().map(|problem| problem.code);
+            let nothing = code == Some(tidegate_core::Code::NO_MATCH);
+            let kind = if nothing { PlaceKind::NoMatch } else { PlaceKind::Dead };
             let place = position(&json["geometry"]["coordinates"]);
-            if let Some(place) = place.and_then(|(x, y)| self.ways.get(at)?.1.degrees(x, y)) {
-                let nothing =
-                    reject.problems.first().is_some_and(|p| p.code == tidegate_core::Code::NO_MATCH);
-                places.add(if nothing { PlaceKind::NoMatch } else { PlaceKind::Dead }, place);
+            if let Some(place) = place.and_then(|(x, y)| way.degrees(x, y)) {
+                places.add(kind, place);
+            }
+            if let Some(address) = rasters.field().and_then(|field| json["properties"][field].as_str()) {
+                let outer = &json["geometry"]["coordinates"][0];
+                let ring = outer.as_array().into_iter().flatten().filter_map(position);
+                rasters.add(SeenRaster {
+                    kind,
+                    address: address.to_owned(),
+                    outline: way.ring(ring),
+                    code: code.map(|code| code.as_str().to_owned()),
+                });
             }
         }
     }

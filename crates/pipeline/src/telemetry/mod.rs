@@ -6,6 +6,7 @@
 //! | `records` | the counters: atomics, no locks, no allocation |
 //! | `flow` | records the progress of a pipeline |
 //! | [`places`] | the coordinates of records, for a map |
+//! | [`rasters`] | the rasters that records name, for their pictures |
 //! | `reading` | the input of the alerts |
 //! | `summary` | everything as one value |
 //!
@@ -17,12 +18,14 @@
 
 mod flow;
 pub mod places;
+pub mod rasters;
 mod reading;
 mod records;
 mod summary;
 
 pub use flow::{CommittedBatch, Teller};
 pub use places::{PlaceKind, Places};
+pub use rasters::{Rasters, SeenRaster};
 pub use records::{RecordEnd, RecordMetrics};
 pub use summary::{AttemptSummary, LimitSummary, Summary};
 pub use tidegate_client::telemetry::{
@@ -64,6 +67,8 @@ pub struct Telemetry {
     pub records: RecordMetrics,
     /// Their coordinates.
     pub places: Places,
+    /// The rasters that they name.
+    pub rasters: Rasters,
     services: Mutex<Vec<ServiceMetrics>>,
     gates: Mutex<Vec<GateReading>>,
     groups: Mutex<BTreeMap<(String, String), RejectGroup>>,

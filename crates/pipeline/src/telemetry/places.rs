@@ -3,6 +3,7 @@
 use crate::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_geo::Bounds;
 
 /// The most coordinates kept of each kind.
 const PLACES_MAX: usize = 20_000;
@@ -22,6 +23,9 @@ pub enum PlaceKind {
 #[derive(Debug, Default)]
 pub struct Places {
     wanted: AtomicBool,
+    extent_wanted: AtomicBool,
+    /// The bounds of the committed records, in the coordinate reference system of the sink.
+    extent: Mutex<Option<Bounds>>,
     kinds: [Mutex<Thin>; 3],
 }
 
@@ -44,6 +48,30 @@ impl Places {
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Starts to keep the extent, because a result will state it.
+    pub fn want_extent(&self) {
+        self.extent_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the extent is kept.
+    #[must_use]
+    pub fn extent_wanted(&self) -> bool {
+        self.extent_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Adds the bounds of committed records to the extent.
+    pub fn extend(&self, bounds: Bounds) {
+        let mut extent = lock(&self.extent);
+        *extent = Some(extent.map_or(bounds, |known| known.union(bounds)));
+    }
+
+    /// The bounds of the records that were committed since the extent was wanted, in the coordinate
+    /// reference system of the sink.
+    #[must_use]
+    pub fn extent(&self) -> Option<Bounds> {
+        *lock(&self.extent)
     }
 
     /// Adds the coordinates of a record.

@@ -254,6 +254,16 @@ impl TaskDesk {
         page.to_string()
     }
 
+    /// The task in work that has this record: its key, and the number of the record in it.
+    pub(super) fn task_of(&self, record: u64) -> Option<(String, u64)> {
+        let state = self.state();
+        state.pages.values().find_map(|tasks| {
+            let task = tasks.get(tasks.partition_point(|task| task.records.end <= record))?;
+            let number = record.checked_sub(task.records.start)?;
+            Some((task.delivery.message.key.clone(), number))
+        })
+    }
+
     /// Waits a moment until no page is in work; `false` if one still is.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
@@ -268,12 +278,14 @@ impl TaskDesk {
     pub(crate) fn ends(&self, position: &str, rejected: &[Reject]) -> Vec<TaskEnd> {
         let state = self.state();
         let page = position.parse().ok().and_then(|page: u64| state.pages.get(&page));
-        let mut reasons: BTreeMap<u64, &Reject> = BTreeMap::new();
+        let mut reasons: BTreeMap<u64, (&Reject, u32)> = BTreeMap::new();
         for reject in rejected {
-            reasons.entry(reject.record).or_insert(reject);
+            reasons.entry(reject.record).or_insert((reject, 0)).1 += 1;
         }
         let end = |task: &RunningTask| {
-            let reject = reasons.range(task.records.clone()).next().map(|(_, reject)| *reject);
+            let mut dead = reasons.range(task.records.clone()).map(|(_, dead)| *dead);
+            let (reject, first) = dead.next().map_or((None, 0), |(reject, count)| (Some(reject), count));
+            let dead_records = dead.map(|(_, count)| count).fold(first, u32::saturating_add);
             let reason = reject.map(|reject| {
                 reject
                     .problems
@@ -285,6 +297,7 @@ impl TaskDesk {
                 token: task.token,
                 state: if reason.is_some() { TaskState::Dead } else { TaskState::Done },
                 reason,
+                dead_records,
             }
         };
         page.map(|tasks| tasks.iter().map(end).collect()).unwrap_or_default()

@@ -42,6 +42,11 @@ impl TaskLink {
         self.desk.ends(position, rejected)
     }
 
+    /// The task in work that has this record: its key, and the number of the record in it.
+    pub(crate) fn task_of(&self, record: u64) -> Option<(String, u64)> {
+        self.desk.task_of(record)
+    }
+
     /// Takes tasks out of a page; returns the numbers of their records.
     pub(crate) fn lose(&self, position: &str, keys: &[String]) -> Vec<Range<u64>> {
         let lost = self.desk.lose(position, keys);

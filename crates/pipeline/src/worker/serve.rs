@@ -19,15 +19,15 @@ use super::desk::TaskDesk;
 use super::feed::{Feed, FeedSetup};
 use super::link::TaskLink;
 use crate::lock::lock;
-use crate::manifest::{DeadLetters, Manifest, SourceSpec, TaskSource, WriteMode};
+use crate::manifest::{Check, DeadLetters, Manifest, SourceSpec, TaskSource, WriteMode};
 use crate::run::{End, RunError, RunOptions, RunReport, RunWatch, StateDir, run};
 use crate::secret::SecretRef;
 use crate::telemetry::{Sample, Telemetry, metric};
 
 /// The most tasks of a page.
 const PAGE_MAX: usize = 1000;
-/// The number of pages in work.
-const PAGES: usize = 4;
+/// The number of pages in work: one in the steps, one in the sink. More need memory and are no faster.
+const PAGES: usize = 2;
 /// The pause after the sink was down, and the longest.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -116,6 +116,11 @@ impl WorkerJob {
         if manifest.pipeline.steps.iter().any(|step| step.dedupe.is_some()) {
             return Err(RunError::Setup(
                 "steps: `dedupe` looks for duplicates in a whole run, and a worker has none; use `sink.key` so that the last one counts".into(),
+            ));
+        }
+        if manifest.pipeline.gates.iter().any(|gate| gate.check == Check::Drift) {
+            return Err(RunError::Setup(
+                "gates: `drift` compares with the last run, and a worker has none; use it in a run".into(),
             ));
         }
         let id = manifest.pipeline.id.clone();

@@ -293,7 +293,8 @@ impl QueueSource {
     /// Makes a page of tasks, and puts them into work.
     fn page(&mut self, (desk, feed): (&TaskDesk, &Feed), tasks: Vec<ClaimedTask>) -> Result<Page, StepError> {
         let (mut readable, mut dead) = (Vec::new(), Vec::new());
-        for ClaimedTask { delivery, token, content } in tasks {
+        let mut tasks = tasks.into_iter();
+        while let Some(ClaimedTask { delivery, token, content }) = tasks.next() {
             if content.is_ok() {
                 crash::task(&delivery.message.key);
             }
@@ -304,6 +305,15 @@ impl QueueSource {
                 Err(NoRecords::Later(wait)) => {
                     desk.release(&[(delivery.message.key.clone(), token)]);
                     feed.requeue(desk, vec![delivery], wait);
+                }
+                Err(NoRecords::Broken(what)) => {
+                    // None of the page is in work yet.
+                    let readable = readable.into_iter().map(|(delivery, token, ..)| (delivery, token));
+                    let dead = dead.into_iter().map(|(delivery, token, _)| (delivery, token));
+                    let rest = tasks.map(|task| (task.delivery, task.token));
+                    let all = readable.chain(dead).chain([(delivery, token)]).chain(rest);
+                    requeue_claimed((desk, feed), all.collect());
+                    return Err(StepError::Broken(what));
                 }
             }
         }
@@ -362,7 +372,8 @@ impl QueueSource {
         let local = match remote.map(|address| (self.fetch)(address)).transpose() {
             Ok(local) => local,
             Err(StepError::Failed { code, said }) => return dead(code, said),
-            Err(StepError::Broken(what)) => return dead(Code::NOT_FOUND, what),
+            // A full disk, for example: no task is to blame for it.
+            Err(StepError::Broken(what)) => return Err(NoRecords::Broken(what)),
             Err(StepError::TryLater { until, .. }) => {
                 let wait = until.millis().saturating_sub(now_ms()).max(1000);
                 return Err(NoRecords::Later(Duration::from_millis(wait.unsigned_abs())));
@@ -382,12 +393,21 @@ impl QueueSource {
     }
 }
 
+/// Returns claimed tasks to the queue; the attempt does not count.
+fn requeue_claimed((desk, feed): (&TaskDesk, &Feed), tasks: Vec<(Delivery, i64)>) {
+    let claims = tasks.iter().map(|(delivery, token)| (delivery.message.key.clone(), *token));
+    desk.release(&claims.collect::<Vec<_>>());
+    feed.requeue(desk, tasks.into_iter().map(|(delivery, _)| delivery).collect(), Duration::ZERO);
+}
+
 /// Why a task has no records.
 enum NoRecords {
     /// It never will have any.
     Dead(Problem),
     /// Its object cannot be had now.
     Later(Duration),
+    /// This machine cannot work on it, nor on others.
+    Broken(String),
 }
 
 impl Source for QueueSource {

@@ -13,14 +13,16 @@ use crate::scenario::expect::CheckedExpectation;
 
 const STYLE: &str = include_str!("page.css");
 /// SHA-256 of [`STYLE`] for the content security policy; a test verifies it.
-const STYLE_HASH: &str = "CukeRf6YTEf+sRsv4aPCCOVeGSJ4Lm2cj6AerPsi2+Y=";
+const STYLE_HASH: &str = "xMDjktr4MQjW2AZ5t3wOji7OztodHmqCeX9RbTnd8l8=";
 /// The most rows of a plot's table; longer lines are thinned.
 const ROWS_MAX: usize = 40;
 
-/// The content security policy: only the page's own style.
+/// The content security policy: only the page's own style, and pictures that are in the page.
 #[must_use]
 pub fn policy() -> String {
-    format!("default-src 'none'; style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'")
+    format!(
+        "default-src 'none'; style-src 'sha256-{STYLE_HASH}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
 }
 
 /// A page from its header, main part and footer. The title is escaped here, the rest is HTML.

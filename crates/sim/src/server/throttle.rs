@@ -13,6 +13,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use tidegate_core::{Chance, Rng};
+
 use super::leaky_bucket::{LeakyBucket, LeakyBucketSpec};
 use super::stick_table::{StickTable, StickTableSpec};
 
@@ -67,6 +69,13 @@ pub enum ServerLimit {
     LeakyBucket(LeakyBucketSpec),
     /// A request rate over two periods that counts refused calls too, as HAProxy's stick table.
     StickTable(StickTableSpec),
+    /// No limit, but this share of calls (0 to 1) is refused, whatever their number.
+    Random {
+        /// The share of refused calls.
+        share: f64,
+        /// Seed of the draw.
+        seed: u64,
+    },
     /// No limit.
     Open,
     /// No call is taken.
@@ -140,6 +149,7 @@ enum ThrottleState {
     },
     LeakyBucket(LeakyBucket),
     StickTable(StickTable),
+    Random(Rng),
     /// Open or closed: there is nothing to count.
     Stateless,
     All(Vec<Throttle>),
@@ -165,6 +175,7 @@ impl Throttle {
             ServerLimit::Concurrency { .. } => ThrottleState::Concurrency { ends: BinaryHeap::new() },
             ServerLimit::LeakyBucket(_) => ThrottleState::LeakyBucket(LeakyBucket::default()),
             ServerLimit::StickTable(_) => ThrottleState::StickTable(StickTable::default()),
+            ServerLimit::Random { seed, .. } => ThrottleState::Random(Rng::new(*seed)),
             ServerLimit::Open | ServerLimit::Closed => ThrottleState::Stateless,
             ServerLimit::All(limits) => ThrottleState::All(limits.iter().map(Throttle::new).collect()),
             ServerLimit::Steps(steps) => {
@@ -182,6 +193,9 @@ impl Throttle {
             self.refuse(now);
             let (wait, _) = self.look(now);
             return ThrottleAnswer { accepted: false, wait, delay: 0, quota };
+        }
+        if self.refuses_at_random() {
+            return ThrottleAnswer { accepted: false, wait: 0, delay: 0, quota };
         }
         let delay = self.take(now, service);
         let quota = quota.map(|t| QuotaState { remaining: (t.remaining - 1.0).max(0.0), ..t });
@@ -290,6 +304,16 @@ impl Throttle {
             _ => {}
         }
         0
+    }
+
+    /// Draws whether a call is refused whatever the limit.
+    fn refuses_at_random(&mut self) -> bool {
+        match (&self.limit, &mut self.state) {
+            (ServerLimit::Random { share, .. }, ThrottleState::Random(rng)) => rng.unit() < *share,
+            (_, ThrottleState::All(parts)) => parts.iter_mut().any(Throttle::refuses_at_random),
+            (_, ThrottleState::Steps { inner, .. }) => inner.refuses_at_random(),
+            _ => false,
+        }
     }
 
     /// Counts a refused call, where the server does.

@@ -167,13 +167,22 @@ fn amend(
     Ok(count)
 }
 
+/// Says how many letters were changed.
+fn told(desk: &OpenLetterStore, count: u64, words: &str) -> Done {
+    if desk.format == LetterFormat::Table {
+        out::say(words);
+    } else {
+        out::data(&format!("{}\n", json!({ "letters": count })))?;
+    }
+    Ok(Exit::Done)
+}
+
 pub(super) fn hold(args: &Hold, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     let count = amend(desk, &filter, "hold", &json!({ "why": args.why }), |letter| {
         Some(Letter { hold: Some(args.why.clone()), ..letter.clone() })
     })?;
-    out::say(&format!("put {} on hold", counted(count, "letter", "letters")));
-    Ok(Exit::Done)
+    told(desk, count, &format!("put {} on hold", counted(count, "letter", "letters")))
 }
 
 pub(super) fn release(args: &Release, desk: &mut OpenLetterStore) -> Done {
@@ -181,8 +190,7 @@ pub(super) fn release(args: &Release, desk: &mut OpenLetterStore) -> Done {
     let count = amend(desk, &filter, "release", &json!({}), |letter| {
         letter.hold.is_some().then(|| Letter { hold: None, ..letter.clone() })
     })?;
-    out::say(&format!("released {}", counted(count, "letter", "letters")));
-    Ok(Exit::Done)
+    told(desk, count, &format!("released {}", counted(count, "letter", "letters")))
 }
 
 pub(super) fn dismiss(args: &Dismiss, desk: &mut OpenLetterStore) -> Done {
@@ -193,8 +201,7 @@ pub(super) fn dismiss(args: &Dismiss, desk: &mut OpenLetterStore) -> Done {
             .may_become(LetterState::Dismissed)
             .then(|| Letter { state: LetterState::Dismissed, ..letter.clone() })
     })?;
-    out::say(&format!("dismissed {}", counted(count, "letter", "letters")));
-    Ok(Exit::Done)
+    told(desk, count, &format!("dismissed {}", counted(count, "letter", "letters")))
 }
 
 pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {

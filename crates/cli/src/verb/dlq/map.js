@@ -1,6 +1,6 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
-const svg = document.querySelector("svg"), dots = document.getElementById("dots");
+const svg = document.querySelector("svg"), dots = document.getElementById("dots"), extents = document.getElementById("extents");
 const list = document.getElementById("groups"), story = document.getElementById("story");
 const by = document.getElementById("by"), text = document.getElementById("text"), shown = document.getElementById("shown");
 const unplaced = document.getElementById("unplaced");
@@ -32,10 +32,20 @@ function draw() {
     const t = document.createElementNS(NS, "title"); t.textContent = l.code + ": " + l.message + (l.times > 1 ? " (in " + l.times.toLocaleString("en") + " runs)" : ""); c.append(t);
     c.addEventListener("click", () => tell(l));
     c.addEventListener("keydown", e => { if (e.key === "Enter") tell(l); });
-    return { l, c };
+    return { l, c, b: extent(l, color.get(key(l))) };
   });
   dots.replaceChildren(...marks.map(m => m.c));
+  extents.replaceChildren(...marks.map(m => m.b).filter(Boolean));
   place();
+}
+// Where the raster of a letter lies, if it is about one.
+function extent(l, color) {
+  if (!l.extent) return null;
+  const [w, s, e, n] = l.extent, r = document.createElementNS(NS, "rect");
+  r.setAttribute("class", "extent"); r.setAttribute("stroke", color); r.setAttribute("fill", color);
+  r.setAttribute("x", (w + 180) * 10); r.setAttribute("y", (90 - n) * 10);
+  r.setAttribute("width", (e - w) * 10); r.setAttribute("height", (n - s) * 10);
+  return r;
 }
 let words = [];
 const fits = l => !off.has(key(l)) && words.every(w => (l.message + " " + l.code + " " + l.pipeline + " " + l.record + " " + l.id).toLowerCase().includes(w));
@@ -54,7 +64,7 @@ function rows(letters) {
 function place() {
   words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   let here = 0;
-  for (const m of marks) { const on = fits(m.l); m.c.style.display = on ? "" : "none"; if (on) here++; }
+  for (const m of marks) { const on = fits(m.l); for (const e of [m.c, m.b]) if (e) e.style.display = on ? "" : "none"; if (on) here++; }
   const all = data.letters.filter(fits), rest = all.filter(l => l.lon === null);
   shown.textContent = counted(all.length) + ", " + here.toLocaleString("en") + " on the map";
   unplaced.hidden = rest.length === 0;
@@ -67,13 +77,14 @@ function zoom(v) {
   for (const m of marks) m.c.setAttribute("r", r);
 }
 function tell(l) {
-  for (const m of marks) m.c.classList.toggle("on", m.l === l);
+  for (const m of marks) for (const e of [m.c, m.b]) if (e) e.classList.toggle("on", m.l === l);
   const dl = el("dl");
   for (const [k, v] of [["letter", l.id], ["code", l.code], ["class", l.class], ["state", l.state], ["message", l.message],
     ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["record", l.record], ["failed in runs", l.times], ["first seen", l.first], ["last seen", l.last], ["failed replays", l.generation],
-    ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", l.lon === null ? "" : (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
+    ["crs", l.crs], ["raster", l.raster], ["extent", l.extent ? (data.exact ? "" : "about ") + l.extent.join(", ") : ""], ["thumbnail", l.no_picture ? "none: " + l.no_picture : ""], ["defect", l.defect], ["source", l.source], ["location", l.lon === null ? "" : (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
     if (v !== "" && v !== null && v !== undefined) dl.append(el("dt", k), el("dd", String(v)));
   story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24) + l.store));
+  if (l.picture) { const i = el("img"); i.src = l.picture; i.alt = "Thumbnail of the raster"; story.append(i); }
   const others = l.lon === null ? [] : data.letters.filter(o => o !== l && o.lon === l.lon && o.lat === l.lat && fits(o));
   if (others.length) story.append(el("h2", counted(others.length) + " more at this point"), ...rows(others));
   story.scrollIntoView({ block: "nearest" });

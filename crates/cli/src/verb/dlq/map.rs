@@ -15,6 +15,7 @@ use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
 use super::list::coarse;
+use super::rasters::RasterLetters;
 use super::subject::record;
 use super::{Done, OpenLetterStore};
 use crate::exit::Exit;
@@ -58,12 +59,13 @@ pub(in crate::verb) struct Drawing {
     /// The number of matching letters, drawn or not.
     all: u64,
     exact: bool,
+    rasters: RasterLetters,
 }
 
 impl Drawing {
     /// An empty map.
     pub(in crate::verb) fn new(exact: bool) -> Drawing {
-        Drawing { letters: Vec::new(), all: 0, exact }
+        Drawing { letters: Vec::new(), all: 0, exact, rasters: RasterLetters::default() }
     }
 
     /// Adds the newest letters of a store.
@@ -76,7 +78,11 @@ impl Drawing {
         self.all += store.count(filter)?;
         let command = format!(" --store {}", shell(&store.place().to_string()));
         let rows = store.find(filter, LetterPage { limit, newest_first: true, payload: false })?;
-        self.letters.extend(rows.iter().map(|row| dot(&row.letter, self.exact, &command)));
+        for row in &rows {
+            let mut shown = dot(&row.letter, self.exact, &command);
+            self.rasters.add(store, &row.letter, self.exact, &mut shown)?;
+            self.letters.push(shown);
+        }
         Ok(())
     }
 
@@ -96,11 +102,11 @@ impl Drawing {
     }
 }
 
-/// The content security policy: only style and script with this nonce.
+/// The content security policy: only style and script with this nonce, and pictures that are in the page.
 pub(in crate::verb) fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; style-src 'nonce-{nonce}' 'unsafe-hashes'; script-src 'nonce-{nonce}'; \
-         base-uri 'none'; form-action 'none'"
+         img-src data:; base-uri 'none'; form-action 'none'"
     )
 }
 
@@ -164,7 +170,7 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&
          <input id=\"text\" type=\"search\" placeholder=\"filter by text\" aria-label=\"filter by text\">\
          <p id=\"shown\" aria-live=\"polite\"></p></header>\
          <main id=\"map\"><svg role=\"img\" aria-label=\"Map of dead letters\"><path class=\"land\" d=\"{land}\"/>\
-         <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"zoom in\">+</button>\
+         <g id=\"extents\"></g><g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"zoom in\">+</button>\
          <button id=\"out\" aria-label=\"zoom out\">−</button><button id=\"all\" aria-label=\"show all\">⤢</button></div>\
          <footer>Land: Natural Earth, public domain</footer></main>\
          <aside><h2>Groups</h2><div id=\"groups\"></div>\

@@ -224,7 +224,7 @@ pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     let payload = match &args.from {
         Some(path) if path.as_os_str() == "-" => {
             let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes)?;
+            out::input().read_to_end(&mut bytes)?;
             bytes
         }
         Some(path) => std::fs::read(path).map_err(|e| usage(format!("{}: {e}", path.display())))?,

@@ -11,6 +11,7 @@ pub(super) mod map;
 mod mend;
 mod purge;
 mod put;
+mod rasters;
 mod replay;
 mod rerun;
 mod show;

@@ -62,7 +62,7 @@ fn payload(path: &Path) -> Result<(Vec<u8>, String), CommandFailure> {
     let at = |e: std::io::Error| usage(format!("--payload {}: {e}", path.display()));
     if path == Path::new("-") {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(at)?;
+        out::input().read_to_end(&mut bytes).map_err(at)?;
         return Ok((bytes, "standard input".into()));
     }
     let bytes = std::fs::read(path).map_err(at)?;

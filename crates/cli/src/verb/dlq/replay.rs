@@ -16,6 +16,7 @@ use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
+use crate::stop::listen;
 use crate::verb::calls;
 
 /// Replay letters, starting at the failed stage
@@ -24,7 +25,7 @@ use crate::verb::calls;
 /// suspended. A replayed row overwrites its own row in the sink and is never duplicated. A letter that
 /// fails again becomes a new letter, linked to its parent. Letters that are scheduled for later,
 /// ambiguous or poison (unless selected by --class), or that have failed too often are skipped. Ctrl-C
-/// stops after the current batch; use --resume to continue.
+/// and SIGTERM stop after the current batch; use --resume to continue.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -94,6 +95,10 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         out::say(&format!("cancelled replay {plan}; {} restored", counted(back, "letter", "letters")));
         return Ok(Exit::Done);
     }
+    let stop = Arc::new(AtomicBool::new(false));
+    if !args.dry_run {
+        listen(&stop, "stopping after this batch");
+    }
     let plans = match args.resume {
         Some(plan) => {
             let list = desk.command("replay --list");
@@ -137,8 +142,6 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let rate = args.rate.as_deref().map(calls::rate).transpose().map_err(usage)?;
     // A batch is at most one second's worth at the given rate.
     let batch = rate.map_or(args.batch, |rate| args.batch.min(rate.ceil().clamp(1.0, 1e4) as u32));
-    let stop = Arc::new(AtomicBool::new(false));
-    listen(Arc::clone(&stop))?;
     let letters = Letters::open(&desk.place)?;
     let mut told = Vec::new();
     for plan in plans {
@@ -243,18 +246,4 @@ fn preflight(
         .preflight()
         .map_err(|why| CommandFailure(Exit::TryLater, format!("{pipeline} is not ready: {why}")))?;
     Ok(runner)
-}
-
-/// On Ctrl-C, stops after the current batch.
-fn listen(stop: Arc<AtomicBool>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("interrupts".into()).spawn(move || {
-        runtime.block_on(async {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                stop.store(true, Ordering::SeqCst);
-                out::say("stopping after this batch");
-            }
-        });
-    })?;
-    Ok(())
 }

@@ -265,6 +265,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         verb: "fetch",
         subject: args.output.display().to_string(),
         resume: out::resume_command(),
+        is_part: false,
     }
     .run()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,10 +30,11 @@ use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::{SourceError, Trouble, Wire, WireConfig};
 
 use super::{Args, DEADLINE, preset as options};
-use crate::execute::{Execution, counted, listen, refused};
+use crate::execute::{Execution, counted, refused};
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 use crate::progress::{thousands, watched};
+use crate::stop::{AFTER_CALLS, listen};
 
 /// The most failures that are printed; all are in the JSON.
 const SHOWN_MAX: usize = 20;
@@ -97,6 +98,7 @@ fn items(args: &Args, state: &Path) -> io::Result<Result<PathBuf, Exit>> {
         verb: "fetch",
         subject: "the items of the catalogue".to_owned(),
         resume: out::resume_command(),
+        is_part: true,
     }
     .run()?;
     Ok(if exit == Exit::Done { Ok(path) } else { Err(exit) })
@@ -245,9 +247,9 @@ async fn download(
         out::say(&said);
     }
     let watch = Arc::new(DownloadWatch::default());
-    listen(&watch.stop);
+    listen(&watch.stop, AFTER_CALLS);
     let work = download.run(&wires, &watch);
-    let done = if args.quiet || !io::stderr().is_terminal() {
+    let done = if args.quiet || !out::draws() {
         work.await
     } else {
         watched(work, || {
@@ -270,7 +272,7 @@ fn failed(error: &SourceError) -> Exit {
     out::say(&format!("tidegate fetch: {error}"));
     match error.trouble {
         Trouble::TryLater(_) | Trouble::Down => Exit::TryLater,
-        Trouble::Setup | Trouble::Broken | Trouble::Mismatch => Exit::Failure,
+        Trouble::Setup | Trouble::Broken | Trouble::Mismatch | Trouble::Disk => Exit::Failure,
     }
 }
 
@@ -359,6 +361,7 @@ fn end(
         });
         out::data(&format!("{result}\n"))?;
     }
+    let is_ours = |error: &SourceError| matches!(error.trouble, Trouble::Setup | Trouble::Disk);
     let later = |error: &SourceError| matches!(error.trouble, Trouble::TryLater(_) | Trouble::Down);
     Ok(match () {
         () if there == all => Exit::Done,
@@ -368,9 +371,7 @@ fn end(
         {
             Exit::TryLater
         }
-        () if report.stopped || report.failed.iter().any(|(_, error)| error.trouble == Trouble::Setup) => {
-            Exit::Failure
-        }
+        () if report.stopped || report.failed.iter().any(|(_, error)| is_ours(error)) => Exit::Failure,
         () => Exit::DeadLetters,
     })
 }

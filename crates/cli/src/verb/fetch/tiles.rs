@@ -4,7 +4,7 @@
 //! fetched.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -18,10 +18,11 @@ use tidegate_pipeline::tiles::{
 };
 
 use super::Args;
-use crate::execute::{counted, listen, refused};
+use crate::execute::{counted, refused};
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 use crate::progress::{span, thousands};
+use crate::stop::{AFTER_CALLS, listen};
 
 /// The assumed length of a tile while none has been fetched, in bytes.
 const TILE_BYTES: u64 = 15_000;
@@ -80,9 +81,9 @@ pub(super) fn run(args: &Args, template: &TileTemplate) -> io::Result<Exit> {
         Err(TileStoreError::Failed(what)) => return refused(&what, args.format),
     };
     let stop = Arc::new(AtomicBool::new(false));
-    listen(&stop);
+    listen(&stop, AFTER_CALLS);
     let (began, shown) = (Instant::now(), std::cell::Cell::new(Instant::now()));
-    let is_terminal = io::stderr().is_terminal() && !args.quiet;
+    let is_terminal = out::draws() && !args.quiet;
     let progress = |ended: u64| {
         if is_terminal && shown.get().elapsed() >= Duration::from_millis(200) {
             shown.set(Instant::now());

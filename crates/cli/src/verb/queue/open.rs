@@ -91,6 +91,15 @@ impl OpenTaskQueue {
         self.ask(async |transport| transport.depth().await)
     }
 
+    /// The number of messages that are not acknowledged; `None` if the server does not tell.
+    pub(in crate::verb) fn lag(&self) -> Result<Option<u64>, CommandFailure> {
+        self.ask(async |transport| match transport.depth().await {
+            Ok(depth) => Ok(Some(depth.lag())),
+            Err(QueueError::Unsupported(_)) => Ok(None),
+            Err(e) => Err(e),
+        })
+    }
+
     /// The largest message in bytes, if the queue is open.
     pub(in crate::verb) fn body_max(&self) -> Option<usize> {
         self.transport.as_ref().map(|transport| transport.promises().body_max)

@@ -112,6 +112,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         out::say(&format!("tidegate serve: {why}"));
         Ok(Exit::Usage)
     };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before the stores are opened, which may take a while.
+    let stop = runtime.block_on(async { StopSignals::listen() })?;
     let alerts = match &args.alerts {
         None => None,
         Some(path) => match plan::load(path) {
@@ -148,8 +151,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(why) => return refuse(format!("--listen {}: {}", args.listen, crate::metrics::in_use(why))),
     };
     let desk = Arc::new(ServeState { view: Mutex::default(), places, reveal: args.reveal.clone() });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(args, keeper, desk, push, listener));
+    let ended = runtime.block_on(serve(args, (keeper, desk), push, listener, stop));
     // An interrupted reading is a transaction that is rolled back.
     runtime.shutdown_background();
     ended
@@ -216,12 +218,11 @@ impl ServeState {
 
 async fn serve(
     args: &Args,
-    mut keeper: Keeper,
-    desk: Arc<ServeState>,
+    (mut keeper, desk): (Keeper, Arc<ServeState>),
     push: Option<Arc<Pusher>>,
     listener: TcpListener,
+    mut stop: StopSignals,
 ) -> io::Result<Exit> {
-    let mut stop = StopSignals::listen()?;
     let addr = listener.local_addr()?;
     let mut tasks = JoinSet::new();
     tasks.spawn(web::serve(listener, args.allow_host.clone(), answers(&desk)));

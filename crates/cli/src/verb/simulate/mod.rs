@@ -133,7 +133,7 @@ fn simulate(file: &Path, args: &Args) -> Result<ScenarioOutcome, String> {
 fn read(file: &Path) -> io::Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text)?;
+        out::input().read_to_string(&mut text)?;
         return Ok(text);
     }
     fs::read_to_string(file)

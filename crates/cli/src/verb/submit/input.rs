@@ -1,4 +1,4 @@
-//! Where tasks come from: files of features, objects, lists of tasks, tiles, standard input.
+//! Where tasks come from: files of features, objects, lists of tasks, tiles, H3 cells, standard input.
 //!
 //! Each input is read as a stream, one task after the other, so that a million need no memory. An
 //! input that can be read twice is checked before anything of it is published.
@@ -17,6 +17,7 @@ use tidegate_geo::tile::{TileCover, TileId};
 use tidegate_pipeline::step::feature;
 use tidegate_queue::Geotask;
 
+use super::cells::{CellCover, cell_draft};
 use super::draft::{TaskDefaults, TaskDraft};
 use crate::exit::{CommandFailure, failure, usage};
 
@@ -35,6 +36,8 @@ pub(super) enum TaskInput {
     Lines(Option<PathBuf>),
     /// Tiles.
     Tiles(TileCover),
+    /// H3 cells.
+    Cells(CellCover),
 }
 
 /// Takes the tasks of an input: the place of each, and the task or what is wrong with it.
@@ -79,11 +82,18 @@ impl TaskInput {
                 }
                 Ok(())
             }
+            TaskInput::Cells(cover) => {
+                for cell in cover.cells().map_err(usage)? {
+                    let place = || format!("cell {cell}");
+                    take(&place, cell_draft(cell).and_then(|draft| defaults.task(draft)))?;
+                }
+                Ok(())
+            }
         }
     }
 }
 
-fn raw(json: String) -> Result<Box<RawValue>, String> {
+pub(super) fn raw(json: String) -> Result<Box<RawValue>, String> {
     RawValue::from_string(json).map_err(|e| e.to_string())
 }
 

@@ -4,9 +4,10 @@
 //! checked as a whole before anything is published; standard input cannot be, so what is wrong in it
 //! is counted and decides the exit code.
 
+mod cells;
 mod deliver;
 mod draft;
-mod glob;
+
 mod input;
 mod wait;
 
@@ -27,6 +28,7 @@ use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
 use crate::progress::{Ticker, thousands};
+use cells::CellCover;
 use deliver::{KnownTasks, SubmitCounts, TaskPublisher};
 use draft::{TaskDefaults, moment};
 use input::TaskInput;
@@ -38,7 +40,7 @@ const SHOWN_MAX: u64 = 20;
 /// Add tasks to the queue of a pipeline
 ///
 /// Each feature of FILES becomes a task, or with --objects each file, or each row or line of --tasks,
-/// or each tile of --tiles. `-` reads tasks, features or CloudEvents from standard input, one per
+/// or each tile of --tiles, or each cell of --h3. `-` reads tasks, features or CloudEvents from standard input, one per
 /// line. A task is known by its key: what the sink knows as queued, running or ended is left alone, so
 /// the same command can be repeated. If anything in a file is invalid, nothing is published.
 #[derive(clap::Args)]
@@ -49,6 +51,7 @@ Examples:
   tidegate submit scenes.yaml --objects 'scenes/*.tif' --priority 5
   tidegate submit parcels.yaml --tasks tasks.csv --dry-run
   tidegate submit tiles.yaml --tiles 16.1,48.1,16.6,48.4 --zoom 12
+  tidegate submit cells.yaml --h3 16.1,48.1,16.6,48.4 --resolution 7
   jq -c '.features[]' parcels.geojson | tidegate submit parcels.yaml -
 
 Exit codes: 0 all tasks are submitted or known, and with --wait done; 1 failure, or invalid lines on
@@ -78,6 +81,14 @@ pub(crate) struct Args {
     /// Zoom levels of the tiles, such as 12 or 0..12
     #[arg(long, value_name = "ZOOM", value_parser = zooms, requires = "tiles")]
     zoom: Option<(u8, u8)>,
+
+    /// Each H3 cell that touches this box is a task: west,south,east,north in degrees
+    #[arg(long, value_name = "W,S,E,N", value_parser = bbox, allow_hyphen_values = true, requires = "resolution")]
+    h3: Option<[f64; 4]>,
+
+    /// Resolution of the H3 cells, 0 to 15
+    #[arg(long, value_name = "N", requires = "h3", value_parser = clap::value_parser!(u8).range(0..=15))]
+    resolution: Option<u8>,
 
     /// Layer of a file that holds several
     #[arg(long, value_name = "NAME")]
@@ -249,7 +260,7 @@ fn inputs(args: &Args) -> Result<Vec<TaskInput>, CommandFailure> {
     let mut inputs = Vec::new();
     let (stdin, files): (Vec<_>, Vec<_>) =
         args.files.iter().cloned().partition(|file| file == Path::new("-"));
-    let files = glob::expand(&files).map_err(usage)?;
+    let files = tidegate_pipeline::source::glob::expand(&files).map_err(usage)?;
     if args.objects {
         if files.is_empty() {
             return Err(usage("--objects needs files"));
@@ -270,9 +281,12 @@ fn inputs(args: &Args) -> Result<Vec<TaskInput>, CommandFailure> {
         let cover = TileCover::new(bbox, from..=to).map_err(|problem| usage(problem.message))?;
         inputs.push(TaskInput::Tiles(cover));
     }
+    if let (Some(bbox), Some(resolution)) = (args.h3, args.resolution) {
+        inputs.push(TaskInput::Cells(CellCover::new(bbox, resolution).map_err(usage)?));
+    }
     inputs.extend(stdin.first().map(|_| TaskInput::Lines(None)));
     if inputs.is_empty() {
-        return Err(usage("nothing to submit; give files, --tasks, --tiles, or - for standard input"));
+        return Err(usage("nothing to submit; give files, --tasks, --tiles, --h3, or - for standard input"));
     }
     Ok(inputs)
 }
@@ -317,6 +331,10 @@ fn fields_are_known(inputs: &[TaskInput], tasks: &OpenTaskQueue) -> Result<(), C
             TaskInput::Tiles(_) => {
                 let fields = ["z", "x", "y"].into_iter().filter(|name| !known.contains(name));
                 ("--tiles".to_owned(), fields.map(ToOwned::to_owned).collect())
+            }
+            TaskInput::Cells(_) => {
+                let fields = ["h3", "resolution"].into_iter().filter(|name| !known.contains(name));
+                ("--h3".to_owned(), fields.map(ToOwned::to_owned).collect())
             }
             _ => continue,
         };
@@ -381,7 +399,7 @@ fn report(
         "tasks_by_state": counts_json(&tasks.counts()?),
     });
     if !args.dry_run {
-        value["lag"] = tasks.depth()?.lag().into();
+        value["lag"] = json!(tasks.lag()?);
     }
     if let Some(ends) = ends {
         value["ends"] = ends.json();

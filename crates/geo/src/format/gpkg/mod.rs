@@ -9,6 +9,7 @@
 mod ddl;
 mod existing;
 mod functions;
+mod index;
 mod read;
 mod rows;
 mod rtree;

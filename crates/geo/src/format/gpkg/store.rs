@@ -10,7 +10,7 @@
 //! copy.
 //!
 //! A new layer has no spatial index until [`Store::finish`] packs it from the table. An existing index is
-//! maintained by its triggers, whose functions are registered (`functions`).
+//! maintained by its triggers, whose functions are registered (`functions`). See `index`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 use tidegate_core::Code;
 
-use super::super::hilbert::Collector;
 use super::ddl::{APPLICATION_ID, EXTENSIONS, HIDE_OTHERS, Names, TABLES, USER_VERSION};
-use super::read::{body, kind_of};
+use super::index::union;
+use super::read::kind_of;
 use super::write::{allowed, geometry_blob, kind_at, sql_value, wrong_shape};
-use super::{ManagedColumns, Upsert, functions, quote, rtree};
+use super::{ManagedColumns, Upsert, functions, quote};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::crs::Crs;
@@ -63,7 +63,7 @@ pub enum Landed {
 /// A GeoPackage being written into.
 pub struct Store {
     pub(super) db: Connection,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) names: Names,
     pub(super) schema: Arc<Schema>,
     pub(super) srs_id: i32,
@@ -76,6 +76,10 @@ pub struct Store {
     /// Statement that remembers the key of a row.
     track: Option<String>,
     pub(super) blob: Vec<u8>,
+    /// Whether the extent is kept with every commit.
+    pub(super) keeps_extent: bool,
+    /// The bounds of the rows that were written in the open transaction.
+    pub(super) written: Option<Bounds>,
 }
 
 impl Store {
@@ -126,6 +130,8 @@ impl Store {
             close: None,
             track: None,
             blob: Vec::new(),
+            keeps_extent: false,
+            written: None,
         };
         store.db.execute_batch("BEGIN IMMEDIATE")?;
         let made = store.hide_state().and_then(|()| store.layer(crs));
@@ -381,12 +387,16 @@ impl Store {
     ///
     /// # Errors
     /// On an I/O error; nothing was then written.
-    pub fn commit(&self) -> Result<(), Error> {
+    pub fn commit(&mut self) -> Result<(), Error> {
+        if let (Some(bounds), true) = (self.written.take(), self.keeps_extent) {
+            self.grow_extent(bounds)?;
+        }
         Ok(self.db.execute_batch("COMMIT")?)
     }
 
     /// Rolls the transaction back.
-    pub fn rollback(&self) {
+    pub fn rollback(&mut self) {
+        self.written = None;
         // It fails only without a transaction.
         let _ = self.db.execute_batch("ROLLBACK");
     }
@@ -396,6 +406,16 @@ impl Store {
     /// # Errors
     /// `Error::Problem` for a row that the layer cannot hold; other rows are not affected.
     pub fn write(&mut self, batch: &Batch, row: usize) -> Result<Landed, Error> {
+        let bounds = batch.bounds(row);
+        let landed = self.land(batch, row, bounds)?;
+        if landed != Landed::Unchanged {
+            self.written = union(self.written, bounds);
+        }
+        Ok(landed)
+    }
+
+    /// Writes one row, whose bounds are known.
+    fn land(&mut self, batch: &Batch, row: usize, bounds: Option<Bounds>) -> Result<Landed, Error> {
         let record = batch.record(row);
         let key: Vec<usize> = match &self.writing {
             Writing::Upsert(upsert) => {
@@ -422,7 +442,7 @@ impl Store {
                 if let Some(only) = self.schema.shape.filter(|only| *only != shape) {
                     return Err(wrong_shape(shape, only).of_record(record).into());
                 }
-                geometry_blob(wkb, shape, batch.bounds(row), self.srs_id, &mut self.blob);
+                geometry_blob(wkb, shape, bounds, self.srs_id, &mut self.blob);
                 true
             }
             None => false,
@@ -478,92 +498,6 @@ impl Store {
         })
     }
 
-    /// Completes the layer: its extent, and its spatial index if it has none. May be repeated.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn finish(&mut self) -> Result<(), Error> {
-        self.begin()?;
-        let done = self.complete();
-        match done {
-            Ok(()) => self.commit(),
-            Err(e) => {
-                self.rollback();
-                Err(e)
-            }
-        }
-    }
-
-    fn complete(&self) -> Result<(), Error> {
-        self.db.execute_batch(EXTENSIONS)?;
-        let indexed: bool = self.db.query_row(
-            "SELECT EXISTS (SELECT 1 FROM gpkg_extensions WHERE table_name = ?1 AND extension_name = 'gpkg_rtree_index')",
-            [&self.names.table],
-            |row| row.get(0),
-        )?;
-        let bounds = if indexed { self.total_of_index()? } else { self.index()? };
-        self.db.execute(
-            "UPDATE gpkg_contents SET min_x = ?2, min_y = ?3, max_x = ?4, max_y = ?5,
-             last_change = strftime('%Y-%m-%dT%H:%M:%fZ','now') WHERE table_name = ?1",
-            (
-                &self.names.table,
-                bounds.map(|b| b.min_x),
-                bounds.map(|b| b.min_y),
-                bounds.map(|b| b.max_x),
-                bounds.map(|b| b.max_y),
-            ),
-        )?;
-        Ok(())
-    }
-
-    fn total_of_index(&self) -> Result<Option<Bounds>, Error> {
-        let sql =
-            format!("SELECT min(minx), min(miny), max(maxx), max(maxy) FROM {}", quote(&self.names.rtree())?);
-        Ok(self.db.query_row(&sql, [], |row| {
-            let corner = |at| row.get::<_, Option<f64>>(at);
-            Ok(match (corner(0)?, corner(1)?, corner(2)?, corner(3)?) {
-                (Some(min_x), Some(min_y), Some(max_x), Some(max_y)) => {
-                    Some(Bounds { min_x, min_y, max_x, max_y })
-                }
-                _ => None,
-            })
-        })?)
-    }
-
-    /// Packs the index from the rows of the table.
-    fn index(&self) -> Result<Option<Bounds>, Error> {
-        let name = self.names.rtree();
-        self.db.execute_batch(&format!(
-            "CREATE VIRTUAL TABLE {} USING rtree(id, minx, maxx, miny, maxy)",
-            quote(&name)?
-        ))?;
-        let mut boxes = Collector::new();
-        {
-            let (key, geometry) = (quote(&self.names.key)?, quote(&self.names.geometry)?);
-            let sql = format!(
-                "SELECT {key}, {geometry} FROM {} WHERE {geometry} NOT NULL ORDER BY {key}",
-                quote(&self.names.table)?
-            );
-            let mut statement = self.db.prepare(&sql)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let blob = row.get_ref(1)?.as_blob().unwrap_or_default();
-                if let Some(bounds) = bounds_of(blob) {
-                    boxes.push(row.get(0)?, bounds, &self.path)?;
-                }
-            }
-        }
-        let total = boxes.total();
-        rtree::pack(boxes, &self.db, &name, &self.path)?;
-        self.db.execute_batch(&self.names.triggers()?)?;
-        self.db.execute(
-            "INSERT INTO gpkg_extensions VALUES (?1, ?2, 'gpkg_rtree_index',
-             'http://www.geopackage.org/spec120/#extension_rtree', 'write-only')",
-            (&self.names.table, &self.names.geometry),
-        )?;
-        Ok(total)
-    }
-
     /// Closes the file.
     ///
     /// # Errors
@@ -583,19 +517,6 @@ fn has_other_tables(db: &Connection) -> Result<bool, Error> {
                AND name NOT GLOB 'tidegate_*'
                AND lower(name) NOT IN (SELECT lower(table_name) FROM gpkg_contents))";
     Ok(db.query_row(sql, [], |row| row.get(0))?)
-}
-
-/// The bounds of a GeoPackage geometry: its envelope, or those of its positions.
-fn bounds_of(blob: &[u8]) -> Option<Bounds> {
-    if let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob
-        && flags & 0b1111 == 0b0011
-    {
-        let mut corners = rest.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default()));
-        let (min_x, max_x) = (corners.next()?, corners.next()?);
-        let (min_y, max_y) = (corners.next()?, corners.next()?);
-        return Some(Bounds { min_x, min_y, max_x, max_y });
-    }
-    Bounds::of_wkb(body(blob).ok()?)
 }
 
 #[cfg(test)]
@@ -682,5 +603,49 @@ mod tests {
         let other = Arc::new(Schema::new([("id", Kind::Text), ("name", Kind::Text)]).of_shape(Shape::Point));
         let refused = Store::open(&path, "a", &other, &Crs::wgs84(), Writing::Append);
         assert!(refused.is_err_and(|e| e.to_string().contains("coerce the field")));
+    }
+
+    /// A writer that does not end: whoever reads the file finds every committed row, and no other.
+    #[test]
+    fn a_kept_index_and_extent_follow_every_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.gpkg");
+        let schema = Arc::new(Schema::new([("id", Kind::Int), ("name", Kind::Text)]).of_shape(Shape::Point));
+        let open =
+            || Store::open(&path, "a", &schema, &Crs::wgs84(), Writing::upsert(vec!["id".into()])).unwrap();
+        let mut store = open();
+        // Rows from before are indexed.
+        put(&mut store, &batch(&schema, &[(1, 5.0)]));
+        store.keep_index().unwrap();
+        let reader = Connection::open(&path).unwrap();
+        let found = || -> (i64, Option<f64>, Option<f64>) {
+            let sql = "SELECT (SELECT count(*) FROM rtree_a_geom), min_x, max_x FROM gpkg_contents WHERE table_name = 'a'";
+            reader.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+        };
+        assert_eq!(found(), (1, Some(5.0), Some(5.0)));
+        put(&mut store, &batch(&schema, &[(2, 7.0), (3, 2.0)]));
+        assert_eq!(found(), (3, Some(2.0), Some(7.0)));
+        // What is refused or rolled back is not in it.
+        let mut refused = Batch::new(schema.clone());
+        refused.push_point(90.0, 0.0, [Value::Null, Value::Null]).unwrap();
+        store.begin().unwrap();
+        assert!(matches!(store.write(&refused, 0), Err(Error::Problem(_))));
+        store.commit().unwrap();
+        store.begin().unwrap();
+        store.write(&batch(&schema, &[(4, 80.0)]), 0).unwrap();
+        store.rollback();
+        put(&mut store, &batch(&schema, &[(1, 5.0)]));
+        assert_eq!(found(), (3, Some(2.0), Some(7.0)));
+        // A second writer finds the index, and takes the extent of the first one further.
+        let mut second = open();
+        second.keep_index().unwrap();
+        put(&mut second, &batch(&schema, &[(5, -3.0)]));
+        put(&mut store, &batch(&schema, &[(6, 9.0)]));
+        assert_eq!(found(), (5, Some(-3.0), Some(9.0)));
+        // The end knows that a row has moved.
+        put(&mut store, &batch(&schema, &[(6, 1.0)]));
+        assert_eq!(found(), (5, Some(-3.0), Some(9.0)));
+        store.finish().unwrap();
+        assert_eq!(found(), (5, Some(-3.0), Some(7.0)));
     }
 }

@@ -16,9 +16,6 @@ mod write;
 pub use read::ParquetReader;
 pub use write::ParquetWriter;
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use ::parquet::errors::ParquetError;
 use tidegate_core::Code;
 
@@ -26,20 +23,7 @@ use crate::error::{Error, Problem};
 
 /// Calls the crate.
 fn guarded<T>(what: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    GUARDED.set(GUARDED.get() + 1);
-    let done = catch_unwind(AssertUnwindSafe(what));
-    GUARDED.set(GUARDED.get() - 1);
-    done.unwrap_or_else(|_| Err(broken("the file is damaged")))
-}
-
-thread_local! {
-    static GUARDED: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Whether a panic of this thread would become an error about a file, and should not be reported.
-#[must_use]
-pub fn is_guarded() -> bool {
-    GUARDED.get() > 0
+    crate::guard::guarded(what).unwrap_or_else(|| Err(broken("the file is damaged")))
 }
 
 fn problem(message: impl std::fmt::Display) -> Problem {

@@ -61,6 +61,15 @@ pub enum RepairRule {
         /// The new name of each field, by its old one.
         fields: std::collections::BTreeMap<String, String>,
     },
+    /// Repairs the header of the raster that the record names in its field `path`, into a new file.
+    RepairRaster {
+        /// The coordinate reference system of rasters that name none.
+        #[serde(default)]
+        default: Option<String>,
+        /// The directory of the new file; by default it is put beside the raster.
+        #[serde(default)]
+        output: Option<String>,
+    },
     /// Runs a program: it reads the letter as JSON from standard input and writes the payload to
     /// standard output.
     Command {
@@ -70,7 +79,7 @@ pub enum RepairRule {
 }
 
 /// The names of all rules.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "crs_lookup",
     "make_valid",
     "wait",
@@ -80,6 +89,7 @@ pub const NAMES: [&str; 10] = [
     "wind",
     "flag",
     "remap",
+    "repair_raster",
     "command",
 ];
 
@@ -149,6 +159,7 @@ impl RepairRule {
             RepairRule::Wind => "wind/1",
             RepairRule::Flag => "flag/1",
             RepairRule::Remap { .. } => "remap/1",
+            RepairRule::RepairRaster { .. } => "repair_raster/1",
             RepairRule::Command { .. } => "command/1",
         }
     }
@@ -166,6 +177,7 @@ impl RepairRule {
             RepairRule::Wind => vec![Code::WRONG_WINDING],
             RepairRule::Flag => vec![Code::CORRUPTED_HEADER],
             RepairRule::Remap { .. } => vec![Code::SCHEMA_MISMATCH],
+            RepairRule::RepairRaster { .. } => vec![Code::CORRUPTED_HEADER],
             RepairRule::Command { .. } => Vec::new(),
         }
     }

@@ -116,7 +116,7 @@ pub struct Remedy {
     #[schemars(example = &"make_valid")]
     pub rule: RemedyRule,
 
-    /// For `crs_lookup`: the coordinate reference system of records that declare none.
+    /// For `crs_lookup` and `repair_raster`: the coordinate reference system of records that declare none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub default: Option<String>,
@@ -144,6 +144,11 @@ pub struct Remedy {
     /// For `remap`: old and new names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
+
+    /// For `repair_raster`: the directory of the repaired rasters. By default beside each raster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub output: Option<String>,
 
     /// For `command`: the program and its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -173,6 +178,8 @@ pub enum RemedyRule {
     Flag,
     /// Renames fields.
     Remap,
+    /// Repairs the header of the raster that the record names.
+    RepairRaster,
     /// Runs a program.
     Command,
 }
@@ -191,6 +198,7 @@ impl RemedyRule {
             RemedyRule::Wind => "wind",
             RemedyRule::Flag => "flag",
             RemedyRule::Remap => "remap",
+            RemedyRule::RepairRaster => "repair_raster",
             RemedyRule::Command => "command",
         }
     }

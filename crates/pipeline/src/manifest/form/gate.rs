@@ -64,6 +64,12 @@ pub struct Gate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
     pub bbox: Vec<f64>,
+
+    /// How far numbers may be from those of the last run (`drift`): a percentage of them such as `10%`, or
+    /// a number such as `0.05`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "YamlScalar", example = &"10%")]
+    pub tolerate: Option<YamlScalar>,
 }
 
 /// The check of a gate.
@@ -99,6 +105,9 @@ pub enum Check {
     Unique,
     /// How many records the run commits. Checked at the end, before the last batch is committed.
     Count,
+    /// The numbers are those of the last run that ended well, within a tolerance. The first run records
+    /// them.
+    Drift,
 }
 
 /// What happens on a failure.
@@ -158,6 +167,7 @@ impl Check {
             Check::OneOf => "one_of",
             Check::Unique => "unique",
             Check::Count => "count",
+            Check::Drift => "drift",
         }
     }
 }

@@ -20,6 +20,7 @@ mod dead_letters;
 mod expect;
 mod gate;
 mod lanes;
+mod raster;
 mod rate_limit;
 mod retry_budget;
 mod retry_policy;
@@ -45,6 +46,9 @@ pub use dead_letters::{AutoRemedy, DeadLetters, Remedy, RemedyRule};
 pub use expect::ExpectSpec;
 pub use gate::{Check, Gate, Per, Severity};
 pub use lanes::{FleetFallback, LanesSpec};
+pub use raster::{
+    MosaicStep, RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep,
+};
 pub use rate_limit::{RateLimit, RateScope};
 pub use retry_budget::{EmptyBudget, RetryBudget};
 pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};

@@ -86,7 +86,8 @@ pub struct RetryPolicy {
     pub on_long_wait: OnLongWait,
 
     /// How many throttled responses (429) of one record do not count as attempts, because the
-    /// server did no work for them.
+    /// server did no work for them. In a lane that learns, the first 20 that a limit explains never
+    /// count.
     ///
     /// Touch it when records are rejected only because the service was busy with others.
     #[serde(default)]

@@ -22,6 +22,20 @@ pub struct SourceSpec {
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
     pub file: Option<String>,
 
+    /// The rasters to work on, one record each, with the fields `path` and `name`: files, patterns such
+    /// as `scenes/*.tif`, directories, addresses on web servers, objects, and prefixes of buckets such
+    /// as `s3://scenes/2026/`. A step `raster` reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
+    pub rasters: Vec<String>,
+
+    /// The assets of the items of a STAC API, by their names: one record for each asset of each item, with
+    /// the fields `path`, `name`, `item`, `collection`, `asset` and `datetime`, and the outline of the item.
+    /// A step `raster` reads them. With a `service` whose profile is `stac`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true), example = &["B04", "B08"])]
+    pub assets: Vec<String>,
+
     /// The format of the file. By default the extension decides, then for a web server the
     /// Content-Type, else the first bytes.
     ///

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::raster::RasterStep;
 use super::scalar::YamlScalar;
 
 /// One step: exactly one of these keys, and `max_reject_rate` beside it.
@@ -112,6 +113,11 @@ pub struct StepSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 0, max = 15))]
     pub round: Option<u32>,
+
+    /// Repair, transform or survey the raster that each record names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RasterStep")]
+    pub raster: Option<RasterStep>,
 
     /// Keep the first of the records with the same values in these fields. `[]` means all fields
     /// and the geometry.
@@ -418,6 +424,7 @@ impl StepSpec {
             (self.promote_to_multi, "promote_to_multi"),
             (self.force_2d, "force_2d"),
             (self.round.is_some(), "round"),
+            (self.raster.is_some(), "raster"),
             (self.dedupe.is_some(), "dedupe"),
         ]
         .into_iter()

@@ -118,6 +118,34 @@ impl Bucket {
         }
     }
 
+    /// How its cloud is reached.
+    ///
+    /// # Errors
+    /// The setting that cannot be used.
+    pub fn cloud(&self) -> Result<CloudSettings, String> {
+        let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
+        let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();
+        let say = |e: crate::secret::SecretError| format!("store: {e}");
+        Ok(CloudSettings {
+            endpoint: endpoint.map_err(|e| format!("store.endpoint: {e}"))?,
+            region: self.region.clone(),
+            account: self.account.clone(),
+            access_key: secret(&self.access_key).map_err(say)?,
+            secret_key: secret(&self.secret_key).map_err(say)?,
+            session_token: secret(&self.session_token).map_err(say)?,
+            sas_token: secret(&self.sas_token).map_err(say)?,
+            service_account: secret(&self.service_account).map_err(say)?,
+            credentials: match self.credentials {
+                None => CredentialSource::Given,
+                Some(BucketCredentials::Environment) => CredentialSource::Environment,
+                Some(BucketCredentials::WebIdentity) => CredentialSource::WebIdentity,
+                Some(BucketCredentials::Container) => CredentialSource::Container,
+                Some(BucketCredentials::Instance) => CredentialSource::Instance,
+            },
+            private: self.allow_private,
+        })
+    }
+
     /// Opens the store of an address such as `s3://bucket/key` within a run; returns it with the
     /// key. `patience` is the longest wait that it may ask for.
     ///
@@ -147,27 +175,7 @@ impl Bucket {
         patience: Duration,
         traffic: &Traffic,
     ) -> Result<ObjectStoreClient, SetupError> {
-        let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
-        let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();
-        let say = |e: crate::secret::SecretError| format!("store: {e}");
-        let cloud = CloudSettings {
-            endpoint: endpoint.map_err(|e| format!("store.endpoint: {e}"))?,
-            region: self.region.clone(),
-            account: self.account.clone(),
-            access_key: secret(&self.access_key).map_err(say)?,
-            secret_key: secret(&self.secret_key).map_err(say)?,
-            session_token: secret(&self.session_token).map_err(say)?,
-            sas_token: secret(&self.sas_token).map_err(say)?,
-            service_account: secret(&self.service_account).map_err(say)?,
-            credentials: match self.credentials {
-                None => CredentialSource::Given,
-                Some(BucketCredentials::Environment) => CredentialSource::Environment,
-                Some(BucketCredentials::WebIdentity) => CredentialSource::WebIdentity,
-                Some(BucketCredentials::Container) => CredentialSource::Container,
-                Some(BucketCredentials::Instance) => CredentialSource::Instance,
-            },
-            private: self.allow_private,
-        };
+        let cloud = self.cloud()?;
         let default = StoreSettings::default();
         let policy = self.policy(default.policy);
         let settings = StoreSettings { cloud, patience, policy, ..default };

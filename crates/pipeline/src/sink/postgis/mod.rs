@@ -25,7 +25,7 @@ use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply, tls_failu
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
-    TaskEnd, tasks,
+    TaskEnd, WORKER_MARK, tasks,
 };
 use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
@@ -262,7 +262,23 @@ impl PostgisTable {
         let mut gate = config.connect().map_err(|e| could_not_connect(&config, &e))?;
         // It ends with its connection.
         self.lock(&mut gate, "")?;
-        self.prepare()
+        self.prepare()?;
+        self.forget_workers()
+    }
+
+    /// Removes the checkpoints of workers that have not committed for a day: those that were killed left
+    /// them. A worker that lives has one again with its next commit, and needs it only for some seconds.
+    fn forget_workers(&mut self) -> Result<(), SinkError> {
+        let (checkpoint, seen) = (self.own("tidegate_checkpoint")?, self.own("tidegate_seen")?);
+        let prefix = format!("{}{WORKER_MARK}", self.task_pipeline);
+        let replay = format!("{prefix}replay");
+        let sql = format!(
+            "WITH gone AS (DELETE FROM {checkpoint} WHERE left(pipeline, length($1)) = $1
+               AND pipeline NOT IN ($2, $3) AND changed < now() - interval '1 day' RETURNING pipeline)
+             DELETE FROM {seen} WHERE pipeline IN (SELECT pipeline FROM gone)"
+        );
+        let own = self.pipeline.clone();
+        self.connect()?.execute(&sql, &[&prefix, &own, &replay]).map(drop).map_err(|e| judge(&e))
     }
 
     /// Takes the lock of this pipeline and table until the connection ends. A killed process may
@@ -698,6 +714,12 @@ impl Sink for PostgisTable {
         self.begin()?;
         let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.task_pipeline.clone());
         tasks::postgres::finish(self.connect()?, &own, &pipeline, ends)
+    }
+
+    fn resolve_tasks(&mut self, keys: &[String]) -> Result<(), SinkError> {
+        self.begin()?;
+        let (own, pipeline) = (tasks::postgres::name(&self.form)?, self.task_pipeline.clone());
+        tasks::postgres::resolve(self.connect()?, &own, &pipeline, keys)
     }
 
     fn notes(&self) -> Vec<String> {

@@ -11,7 +11,7 @@
 //! higher. So it is not used again after its row was forgotten.
 //!
 //! ```text
-//!   queued ─claim─▶ running ─finish─▶ done | dead
+//!   queued ─claim─▶ running ─finish─▶ done | dead ─resolve─▶ done
 //!     ▲                │                            cancelled: instead of queued or running
 //!     └────release─────┘
 //! ```
@@ -139,6 +139,8 @@ pub struct TaskEnd {
     pub state: TaskState,
     /// Why it is dead.
     pub reason: Option<String>,
+    /// How many of its records are dead letters. It is done when all of them were replayed.
+    pub dead_records: u32,
 }
 
 /// The different keys, in the order in which all workers lock their rows.

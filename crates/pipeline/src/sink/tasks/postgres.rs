@@ -58,20 +58,58 @@ pub(crate) fn open(form: &SinkTable, pipeline: &str) -> Result<Box<dyn TaskTable
         pipeline: pipeline.to_owned(),
     };
     let table = tasks.table.clone();
-    let is_there = "SELECT to_regclass($1) IS NOT NULL";
-    let row = tasks.connect()?.query_one(is_there, &[&table]).map_err(|e| judge(&e))?;
-    if !row.get::<_, bool>(0) {
+    if !has_dead_records(tasks.connect()?, &table).map_err(|e| judge(&e))? {
         tasks.transact(|client, _, table| {
             client.execute("SELECT pg_advisory_xact_lock($1)", &[&CREATION])?;
             client.batch_execute(&format!(
                 "CREATE TABLE IF NOT EXISTS {table} (
                    pipeline text COLLATE \"C\", key text COLLATE \"C\", state text NOT NULL, token bigint NOT NULL,
                    attempts integer NOT NULL, worker text NOT NULL, reason text, changed_ms bigint NOT NULL,
-                   PRIMARY KEY (pipeline, key)) WITH (fillfactor = 70)"
+                   PRIMARY KEY (pipeline, key)) WITH (fillfactor = 70);
+                 ALTER TABLE {table} ADD COLUMN IF NOT EXISTS dead_records integer NOT NULL DEFAULT 0"
             ))
         })?;
     }
     Ok(Box::new(tasks))
+}
+
+/// Whether the table is there and counts the dead records of a task.
+fn has_dead_records(client: &mut BoundedClient, table: &str) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_attribute
+               WHERE attrelid = to_regclass($1) AND attname = 'dead_records' AND NOT attisdropped)";
+    Ok(client.query_one(sql, &[&table])?.get(0))
+}
+
+/// Counts dead records as replayed, in the open transaction: one for each time that a key of a task is
+/// given. A task without any left is done.
+pub(crate) fn resolve(
+    client: &mut BoundedClient,
+    table: &str,
+    pipeline: &str,
+    keys: &[String],
+) -> Result<(), SinkError> {
+    let mut counts: BTreeMap<String, i32> = BTreeMap::new();
+    for key in keys {
+        *counts.entry(stored_key(key).into_owned()).or_default() += 1;
+    }
+    let (keys, counts): (Vec<&str>, Vec<i32>) = counts.iter().map(|(key, n)| (key.as_str(), *n)).unzip();
+    let mut resolve = || -> Result<(), Error> {
+        if !has_dead_records(client, table)? {
+            return Ok(());
+        }
+        lock(client, table, pipeline, &keys)?;
+        let sql = format!(
+            "UPDATE {table} AS t SET dead_records = greatest(t.dead_records - r.n, 0), changed_ms = {NOW},
+               reason = CASE WHEN t.dead_records > r.n THEN t.reason END,
+               state = CASE WHEN t.dead_records > r.n THEN t.state ELSE 'done' END
+             FROM unnest($2::text[], $3::integer[]) AS r (key, n)
+             CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = r.key
+               AND state = 'dead' OFFSET 0) AS found
+             WHERE t.ctid = found.place"
+        );
+        client.execute(&sql, &[&pipeline, &keys, &counts]).map(drop)
+    };
+    resolve().map_err(|e| judge(&e))
 }
 
 /// Ends tasks in the open transaction; returns the keys whose tokens are not current.
@@ -86,19 +124,21 @@ pub(crate) fn finish(
     let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
     let tokens: Vec<i64> = ends.iter().map(|end| end.token).collect();
     let states: Vec<&str> = ends.iter().map(|end| end.state.word()).collect();
+    let dead: Vec<i32> = ends.iter().map(|end| i32::try_from(end.dead_records).unwrap_or(i32::MAX)).collect();
     // PostgreSQL holds no zero byte.
     let reasons: Vec<Option<String>> =
         ends.iter().map(|end| end.reason.as_ref().map(|reason| reason.replace('\0', "\u{fffd}"))).collect();
     let mut finish = || -> Result<BTreeSet<(String, i64)>, Error> {
         lock(client, table, pipeline, &keys)?;
         let sql = format!(
-            "UPDATE {table} AS t SET state = e.state, reason = e.reason, changed_ms = {NOW}
-             FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[]) AS e (key, token, state, reason)
+            "UPDATE {table} AS t SET state = e.state, reason = e.reason, changed_ms = {NOW}, dead_records = e.dead
+             FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::integer[])
+               AS e (key, token, state, reason, dead)
              CROSS JOIN LATERAL (SELECT ctid AS place FROM {table} WHERE pipeline = $1 AND key = e.key
                AND token = e.token AND state = 'running' OFFSET 0) AS found
              WHERE t.ctid = found.place RETURNING t.key, t.token"
         );
-        let rows = client.query(&sql, &[&pipeline, &keys, &tokens, &states, &reasons])?;
+        let rows = client.query(&sql, &[&pipeline, &keys, &tokens, &states, &reasons, &dead])?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     };
     let finished = finish().map_err(|e| judge(&e))?;

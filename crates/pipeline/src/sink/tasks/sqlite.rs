@@ -20,7 +20,10 @@ use crate::letter::now_ms;
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS tidegate_task (
     pipeline TEXT NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL, token INTEGER NOT NULL,
     attempts INTEGER NOT NULL, worker TEXT NOT NULL, reason TEXT, changed_ms INTEGER NOT NULL,
-    PRIMARY KEY (pipeline, key))";
+    dead_records INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (pipeline, key))";
+
+/// The columns that a new row gives.
+const NEW: &str = "pipeline, key, state, token, attempts, worker, reason, changed_ms";
 
 /// The table of tasks of a pipeline in a GeoPackage.
 struct SqliteTasks {
@@ -39,11 +42,24 @@ pub(crate) fn open(path: &Path, pipeline: &str) -> Result<Box<dyn TaskTable>, Si
             "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;",
         )?;
         db.execute_batch(TABLE)?;
+        if !has_dead_records(&db)? {
+            // A file from before. Another worker may do the same at the same time.
+            let added = db.execute_batch(
+                "ALTER TABLE tidegate_task ADD COLUMN dead_records INTEGER NOT NULL DEFAULT 0",
+            );
+            added.or_else(|e| if has_dead_records(&db)? { Ok(()) } else { Err(e) })?;
+        }
         Ok(db)
     };
     let place = path.display().to_string();
     let db = connect().map_err(|e| judge(&e).at(&place))?;
     Ok(Box::new(SqliteTasks { db, pipeline: pipeline.to_owned(), place }))
+}
+
+/// Whether the table is there and counts the dead records of a task.
+fn has_dead_records(db: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('tidegate_task') WHERE name = 'dead_records')";
+    db.query_row(sql, [], |row| row.get(0))
 }
 
 fn judge(e: &rusqlite::Error) -> SinkError {
@@ -67,17 +83,38 @@ impl From<rusqlite::Error> for SinkError {
 pub(crate) fn finish(db: &Connection, pipeline: &str, ends: &[TaskEnd]) -> Result<Vec<String>, SinkError> {
     let mut lost = Vec::new();
     let mut update = db.prepare_cached(
-        "UPDATE tidegate_task SET state = ?4, reason = ?5, changed_ms = ?6
+        "UPDATE tidegate_task SET state = ?4, reason = ?5, changed_ms = ?6, dead_records = ?7
          WHERE pipeline = ?1 AND key = ?2 AND token = ?3 AND state = 'running'",
     )?;
     let now = now_ms();
     for end in distinct_ends(ends)? {
-        let values = params![pipeline, stored_key(&end.key), end.token, end.state.word(), end.reason, now];
+        let key = stored_key(&end.key);
+        let (word, reason, dead) = (end.state.word(), &end.reason, end.dead_records);
+        let values = params![pipeline, key, end.token, word, reason, now, dead];
         if update.execute(values)? == 0 {
             lost.push(end.key.clone());
         }
     }
     Ok(lost)
+}
+
+/// Counts dead records as replayed, in the open transaction: one for each time that a key of a task is
+/// given. A task without any left is done.
+pub(crate) fn resolve(db: &Connection, pipeline: &str, keys: &[String]) -> Result<(), SinkError> {
+    if !has_dead_records(db)? {
+        return Ok(());
+    }
+    let mut update = db.prepare_cached(
+        "UPDATE tidegate_task SET dead_records = max(dead_records - 1, 0), changed_ms = ?3,
+           reason = CASE WHEN dead_records > 1 THEN reason END,
+           state = CASE WHEN dead_records > 1 THEN state ELSE 'done' END
+         WHERE pipeline = ?1 AND key = ?2 AND state = 'dead'",
+    )?;
+    let now = now_ms();
+    for key in keys {
+        update.execute(params![pipeline, stored_key(key), now])?;
+    }
+    Ok(())
 }
 
 fn state(db: &Connection, pipeline: &str, key: &str) -> Result<Option<TaskState>, SinkError> {
@@ -129,7 +166,7 @@ impl SqliteTasks {
             let mut before = BTreeMap::new();
             let now = now_ms();
             let mut insert = db.prepare_cached(&format!(
-                "INSERT INTO tidegate_task VALUES (?1, ?2, ?3, 0, 0, '', NULL, ?4)
+                "INSERT INTO tidegate_task ({NEW}) VALUES (?1, ?2, ?3, 0, 0, '', NULL, ?4)
                  ON CONFLICT (pipeline, key) {change}"
             ))?;
             for key in unique {
@@ -153,15 +190,15 @@ impl TaskTable for SqliteTasks {
         let claims = self.transact(|db, pipeline| {
             let mut claims = BTreeMap::new();
             let now = now_ms();
-            let mut insert = db.prepare_cached(
-                "INSERT INTO tidegate_task VALUES (?1, ?2, 'running', ?4, 1, ?3, NULL, ?4)
+            let mut insert = db.prepare_cached(&format!(
+                "INSERT INTO tidegate_task ({NEW}) VALUES (?1, ?2, 'running', ?4, 1, ?3, NULL, ?4)
                  ON CONFLICT (pipeline, key) DO UPDATE SET state = 'running',
                    token = max(token + 1, excluded.token),
                    attempts = attempts + (state <> 'running' OR worker <> excluded.worker),
                    worker = excluded.worker, changed_ms = excluded.changed_ms
                  WHERE state IN ('queued', 'running')
-                 RETURNING token, attempts",
-            )?;
+                 RETURNING token, attempts"
+            ))?;
             for key in unique {
                 let granted = insert
                     .query_row(params![pipeline, key, worker, now], |row| {
@@ -233,16 +270,25 @@ impl TaskTable for SqliteTasks {
     }
 
     fn counts(&mut self) -> Result<[u64; 5], SinkError> {
-        let mut select = self
-            .db
-            .prepare_cached("SELECT state, count(*) FROM tidegate_task WHERE pipeline = ?1 GROUP BY state")?;
-        let mut rows = select.query([&self.pipeline])?;
-        let mut counts = [0; 5];
-        while let Some(row) = rows.next()? {
-            let state = read_state(&row.get::<_, String>(0)?).map_err(|e| e.at(&self.place))?;
-            counts[state as usize] = row.get::<_, i64>(1)?.unsigned_abs();
+        // One pass. GROUP BY would sort all rows in memory.
+        let words = TaskState::ALL.map(|state| format!("'{}'", state.word()));
+        let each = words.each_ref().map(|word| format!("count(*) FILTER (WHERE state = {word})"));
+        let sql = format!(
+            "SELECT {}, min(state) FILTER (WHERE state NOT IN ({})) FROM tidegate_task WHERE pipeline = ?1",
+            each.join(", "),
+            words.join(", ")
+        );
+        let (counts, unknown) = self.db.prepare_cached(&sql)?.query_row([&self.pipeline], |row| {
+            let mut counts = [0; 5];
+            for (at, count) in counts.iter_mut().enumerate() {
+                *count = row.get::<_, i64>(at)?.unsigned_abs();
+            }
+            Ok((counts, row.get::<_, Option<String>>(counts.len())?))
+        })?;
+        match unknown.as_deref().map(read_state) {
+            Some(Err(e)) => Err(e.at(&self.place)),
+            _ => Ok(counts),
         }
-        Ok(counts)
     }
 
     fn list(

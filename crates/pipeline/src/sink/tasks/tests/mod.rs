@@ -29,7 +29,7 @@ fn attempts(claim: Claim) -> u32 {
 }
 
 fn done(key: &str, token: i64) -> TaskEnd {
-    TaskEnd { key: key.into(), token, state: TaskState::Done, reason: None }
+    TaskEnd { key: key.into(), token, state: TaskState::Done, reason: None, dead_records: 0 }
 }
 
 fn states(tasks: &mut dyn TaskTable, names: &[String]) -> Vec<Option<TaskState>> {
@@ -166,6 +166,53 @@ fn commits_rows_and_ends_together(place: &Place) {
     assert_eq!(place.tasks().counts().unwrap(), [0, 0, 2, 0, 0]);
     let mut sink = place.sink("w1");
     assert_eq!((sink.saved().unwrap(), sink.standing().unwrap().rows), (None, Some(2)));
+}
+
+/// A task is done when all its dead records were replayed, in the transaction of their rows.
+fn is_done_when_its_dead_records_were_replayed(place: &Place) {
+    use TaskState::{Dead, Done};
+    let mut tasks = place.tasks();
+    let all = keys(["one", "two", "done"]);
+    let claims = tasks.claim(&all, "w").unwrap();
+    let dead = |key: &str, at: usize, dead_records: u32| TaskEnd {
+        state: Dead,
+        reason: Some("X: no".into()),
+        dead_records,
+        ..done(key, token(claims[at]))
+    };
+    tasks.finish(&[dead("one", 0, 1), dead("two", 1, 2), done("done", token(claims[2]))]).unwrap();
+    let mut sink = place.sink("replay");
+    let mut replay = |keys: &[String], is_committed: bool| {
+        sink.put(&place.batch(&["a"])).unwrap();
+        sink.resolve_tasks(keys).unwrap();
+        if is_committed {
+            sink.commit("{}", &[]).unwrap();
+        } else {
+            sink.rollback();
+        }
+        tasks.rows(&all).unwrap().into_iter().map(|row| row.unwrap().state).collect::<Vec<_>>()
+    };
+    let first = keys(["one", "two", "done", "none"]);
+    assert_eq!(replay(&first, false), [Dead, Dead, Done]);
+    assert_eq!(replay(&first, true), [Done, Dead, Done]);
+    assert_eq!(replay(&keys(["two"]), true), [Done, Done, Done]);
+    assert_eq!(tasks.rows(&all).unwrap().remove(1).unwrap().reason, None);
+}
+
+/// A worker that was killed leaves a checkpoint, which another removes; those of a replay stay.
+fn forgets_the_checkpoints_of_killed_workers(place: &Place) {
+    for name in ["killed", "replay"] {
+        let mut sink = place.sink(name);
+        sink.put(&place.batch(&[name])).unwrap();
+        sink.commit("{}", &[]).unwrap();
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(schema) = &place.schema {
+        execute(&format!("UPDATE {schema}.tidegate_checkpoint SET changed = now() - interval '2 days'"));
+    }
+    drop(place.sink("next"));
+    assert_eq!(place.sink("killed").saved().unwrap(), None);
+    assert!(place.sink("replay").saved().unwrap().is_some());
 }
 
 /// Two workers write to one sink in turn, each its own tasks.
@@ -305,6 +352,8 @@ suite!(
     releases_and_reopens,
     cancels,
     commits_rows_and_ends_together,
+    is_done_when_its_dead_records_were_replayed,
+    forgets_the_checkpoints_of_killed_workers,
     two_workers_share_a_sink,
     serialises_claims_of_the_same_keys,
     counts_lists_and_forgets,

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 ///
 /// # Errors
 /// When a pattern names no file, or a directory cannot be read.
-pub(super) fn expand(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+pub fn expand(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut all = Vec::new();
     for pattern in patterns {
         let text = pattern.to_string_lossy();

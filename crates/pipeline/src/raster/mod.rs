@@ -1,0 +1,222 @@
+//! Rasters by their address: a path, `http(s)://`, `s3://`, `gs://` or `az://`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `burn` | features that become pixels |
+//! | `features` | the features of a file, for a raster |
+//! | `calls` | the lanes that all rasters share |
+//! | `remote` | checked ranges of a remote object |
+//! | `survey` | what a raster is, for gates |
+//! | `web` | ranges over HTTP |
+//! | `bucket` | ranges of objects in a store |
+//! | `work` | what is done with one raster |
+
+#[cfg(feature = "object-store")]
+mod bucket;
+mod burn;
+mod calls;
+mod features;
+mod remote;
+mod survey;
+mod web;
+mod work;
+
+pub use burn::{BurnOptions, BurnPlace, BurnValue, burn_number};
+pub use calls::RasterCalls;
+pub(crate) use calls::RasterTrouble;
+pub use remote::RemoteBytes;
+pub use survey::{BandSurvey, RasterSurvey, sha256, survey};
+pub use work::{ClipBy, LocalCopy, RasterAction, RasterFailure, RasterInput, work};
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::bucket::BucketAddress;
+use tidegate_core::call::CallPolicy;
+use tidegate_raster::{ByteSource, FileBytes, GeoTiff, RasterCause, RasterError, RasterLimits, SidecarName};
+use url::Url;
+
+use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
+use crate::preset;
+use crate::secret::Redactor;
+use crate::store::CloudSettings;
+#[cfg(feature = "object-store")]
+use crate::store::StoreSettings;
+
+/// How remote rasters are read.
+#[derive(Clone, Debug)]
+pub struct RasterReach {
+    /// Attempts, delays and deadline of one range.
+    pub policy: CallPolicy,
+    /// The longest wait for a server.
+    pub patience: Duration,
+    /// Whether names may resolve to private addresses.
+    pub private: bool,
+    /// The lanes of all calls. Clones share them.
+    pub calls: Arc<RasterCalls>,
+    /// How to reach buckets.
+    pub cloud: CloudSettings,
+    /// Decides all jitter.
+    pub seed: u64,
+}
+
+impl Default for RasterReach {
+    fn default() -> RasterReach {
+        RasterReach {
+            policy: preset::policy(),
+            patience: tidegate_core::patience::DEFAULT,
+            private: false,
+            calls: Arc::default(),
+            cloud: CloudSettings::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// Whether an address is of something remote.
+#[must_use]
+pub fn is_remote(address: &str) -> bool {
+    BucketAddress::is_one(address) || address.starts_with("http://") || address.starts_with("https://")
+}
+
+/// An address as it may be shown: without the query, which may hold a signature, and without a password.
+#[must_use]
+pub fn shown(address: &str) -> String {
+    match Url::parse(address) {
+        Ok(mut url) if matches!(url.scheme(), "http" | "https") => {
+            url.set_query(None);
+            url.set_fragment(None);
+            // A URL with a host has a place for both.
+            let _ = (url.set_username(""), url.set_password(None));
+            url.to_string()
+        }
+        _ => address.to_owned(),
+    }
+}
+
+/// The bytes of a raster at an address.
+///
+/// # Errors
+/// If there is no such raster, or it cannot be reached. A wait that is too long is transient.
+pub fn bytes_of(address: &str, reach: &RasterReach) -> Result<Arc<dyn ByteSource>, RasterError> {
+    if is_remote(address) {
+        return Ok(Arc::new(remote_bytes(address, reach)?));
+    }
+    Ok(Arc::new(FileBytes::open(Path::new(address))?))
+}
+
+/// Opens the raster at an address.
+///
+/// # Errors
+/// As [`bytes_of`], or if it is not a raster that can be read.
+pub fn open(address: &str, reach: &RasterReach, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
+    if !is_remote(address) {
+        return GeoTiff::open(bytes_of(address, reach)?, limits);
+    }
+    let bytes = Arc::new(remote_bytes(address, reach)?);
+    let raster = GeoTiff::open(bytes.clone(), limits)?;
+    bytes.learn(raster.head());
+    Ok(raster)
+}
+
+fn remote_bytes(address: &str, reach: &RasterReach) -> Result<RemoteBytes, RasterError> {
+    let (name, reader) = reader(address, reach).map_err(|error| error.of(&shown(address)))?;
+    RemoteBytes::open(&name, reader, reach.calls.runtime()?, reach.policy.attempts_max)
+}
+
+fn reader(address: &str, reach: &RasterReach) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
+    if BucketAddress::is_one(address) {
+        return bucket_reader(address, reach);
+    }
+    let invalid = |why: String| RasterError::invalid(why);
+    let url = Url::parse(address).map_err(|error| invalid(error.to_string()))?;
+    let allow = Allow::meant(&url, reach.private, &[]);
+    allow.url(&url).map_err(|error| invalid(format!("{error}; if you trust it, pass --allow-private")))?;
+    let client = ClientConfig { allow, ..ClientConfig::default() };
+    let client = Client::new(client, [&url]).map_err(|error| invalid(error.to_string()))?;
+    let exchange = Exchange {
+        client,
+        lanes: reach.calls.lanes(),
+        dialect: ServiceDialect::default(),
+        policy: reach.policy,
+        redactor: Arc::new(Redactor::new()),
+        trace: Trace::Spans,
+    };
+    let reader = web::WebRanges {
+        exchange,
+        url,
+        patience: reach.patience,
+        seed: reach.seed,
+        asked: Arc::default(),
+        calls: reach.calls.clone(),
+    };
+    Ok((reader.shown(), Arc::new(reader)))
+}
+
+#[cfg(feature = "object-store")]
+fn bucket_reader(
+    address: &str,
+    reach: &RasterReach,
+) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
+    let scheme_end = address.find("://").map_or(0, |at| at + 3);
+    let split = address.get(scheme_end..).and_then(|rest| rest.split_once('/'));
+    let Some((bucket, key)) = split.filter(|(_, key)| !key.is_empty()) else {
+        return Err(RasterError::invalid("the address names a bucket and no object"));
+    };
+    let home = format!("{}{bucket}", address.get(..scheme_end).unwrap_or_default());
+    let mut cloud = reach.cloud.clone();
+    cloud.private |= reach.private;
+    let settings = StoreSettings {
+        policy: reach.policy,
+        patience: reach.patience,
+        cloud,
+        seed: reach.seed,
+        ..StoreSettings::default()
+    };
+    let store = reach
+        .calls
+        .store(&home, &settings)
+        .map_err(|error| RasterError::new(RasterCause::Invalid, error.to_string()))?;
+    let reader =
+        bucket::BucketRanges { store, address: home, key: key.to_owned(), calls: reach.calls.clone() };
+    Ok((address.to_owned(), Arc::new(reader)))
+}
+
+#[cfg(not(feature = "object-store"))]
+fn bucket_reader(
+    address: &str,
+    _: &RasterReach,
+) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
+    let message = format!("{address}: this build has no object stores");
+    Err(RasterError::new(RasterCause::Invalid, message))
+}
+
+/// The path of a file beside another.
+fn beside(path: &str, suffix: SidecarName<'_>) -> String {
+    match suffix {
+        SidecarName::Added(extension) => format!("{path}.{extension}"),
+        SidecarName::Instead(extension) => {
+            let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
+            let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+            let slash = if path.contains('/') { "/" } else { "" };
+            format!("{dir}{slash}{stem}.{extension}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_holds_no_secret() {
+        for (address, as_shown) in [
+            ("https://me:secret@x.test/a.tif?sig=secret#secret", "https://x.test/a.tif"),
+            ("s3://scenes/a.tif", "s3://scenes/a.tif"),
+            ("scenes/what?.tif", "scenes/what?.tif"),
+        ] {
+            assert_eq!(shown(address), as_shown);
+        }
+    }
+}

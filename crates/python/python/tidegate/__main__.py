@@ -1,0 +1,5 @@
+"""``python -m tidegate``: the program ``tidegate``."""
+
+from tidegate._command import main
+
+main()
