@@ -45,6 +45,8 @@ features: ## the libraries without what is optional: no PostgreSQL, Redis, NATS,
 	$(CARGO) check --locked -p tidegate-client
 	! $(CARGO) tree --locked -p tidegate-client --features tower -e normal --prefix none | grep -E 'sqlite|postgres|parquet|arrow|object_store|redis|nats'
 	$(CARGO) check --locked -p tidegate-pipeline --no-default-features
+	# Its table of waiting threads does not survive a fork (docs/decisions/python.md).
+	! $(CARGO) tree --locked --workspace -i tokio -e features --prefix none | grep 'tokio feature "parking_lot"'
 
 .PHONY: docs
 docs: ## build the API docs, broken links denied
