@@ -39,7 +39,7 @@ pipeline:
     base_delay_seconds: 0.2
     deadline_seconds: 60
     throttles_free: 50
-  rate_limit: {{ max_in_flight: 64 }}
+  rate_limit: {{ max_in_flight: {in_flight} }}
 """
 
 
@@ -58,10 +58,18 @@ class Pipeline:
         attempts: int = 5,
         patience: float = 30,
         on_failure: str = "reject",
+        in_flight: int = 64,
     ) -> Path:
         self.rows(range(rows))
         path = self.folder / "addresses.yaml"
-        given = {"url": url, "gates": gates, "attempts": attempts, "patience": patience, "on_failure": on_failure}
+        given = {
+            "url": url,
+            "gates": gates,
+            "attempts": attempts,
+            "patience": patience,
+            "on_failure": on_failure,
+            "in_flight": in_flight,
+        }
         path.write_text(MANIFEST.format(**given))
         return path
 

@@ -224,7 +224,7 @@ def test_a_component_of_dg(chaos, pipeline):
 def test_a_step_that_is_killed_goes_on(chaos, pipeline, until):
     """200 rows at 50/s, the process group killed in between: 0 lost, 0 paid twice."""
     server = chaos(throttle="bucket:50/s,burst=10")
-    manifest = pipeline.write(server.url, 200)
+    manifest = pipeline.write(server.url, 200, in_flight=1)
     file = pipeline.folder / "project.py"
     file.write_text(textwrap.dedent("""
         import sys
@@ -252,7 +252,7 @@ def test_a_step_that_is_killed_goes_on(chaos, pipeline, until):
     assert second.returncode == 0, second.stderr
     assert second.stdout.strip().endswith("200")
     assert pipeline.ids() == list(range(200)), "0 lost, none twice"
-    # An answer that was on its way when the process was killed was not received.
+    # The one answer that was on its way when the process was killed was not received.
     assert server.paid_twice <= 1
 
 
