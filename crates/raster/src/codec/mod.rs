@@ -4,6 +4,8 @@
 //! error. Values lie as in the file: side by side for a pixel, or one band alone.
 
 mod bits;
+mod huffman;
+mod literal;
 mod pack;
 mod pictures;
 mod predict;

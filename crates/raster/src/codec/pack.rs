@@ -1,9 +1,13 @@
 //! From values to packed bytes.
+//!
+//! Deflate without an effort that is asked for first packs a sixteenth of the block both ways: with the effort
+//! of GDAL, and without a search for repetitions ([`literal`]). If the search does not make the sample
+//! shorter, the block is packed without it. The answer depends on the block alone.
 
 use libdeflater::{CompressionLvl, Compressor};
 use weezl::{BitOrder, encode};
 
-use super::{BlockForm, predict};
+use super::{BlockForm, literal, predict};
 use crate::error::RasterError;
 use crate::head::{Compression, Predictor};
 use crate::sample::SampleData;
@@ -12,6 +16,10 @@ use crate::sample::SampleData;
 const DEFLATE_EFFORT: i32 = 6;
 /// The effort of zstd if none is given: GDAL's.
 const ZSTD_EFFORT: i32 = 9;
+/// Bytes that are sampled in one place.
+const SAMPLE_LEN: usize = 16 << 10;
+/// One of so many bytes is sampled.
+const SAMPLE_SHARE: usize = 16;
 
 /// Packs blocks of one form; one for each thread.
 pub(crate) struct Packer {
@@ -21,10 +29,55 @@ pub(crate) struct Packer {
 
 enum PackCodec {
     None,
-    /// With room for the longest result: it is filled again for each block.
-    Deflate(Box<Compressor>, Vec<u8>),
+    Deflate(Box<Deflate>),
     Zstd(Box<zstd::bulk::Compressor<'static>>),
     Lzw,
+}
+
+struct Deflate {
+    codec: Compressor,
+    /// Room for the longest result: it is filled again for each block.
+    room: Vec<u8>,
+    sample: Vec<u8>,
+    /// Whether no effort is asked for.
+    is_free: bool,
+}
+
+impl Deflate {
+    fn pack(&mut self, bytes: &[u8]) -> Result<Vec<u8>, RasterError> {
+        if self.is_free && self.is_noise(bytes)? {
+            return Ok(literal::pack(bytes));
+        }
+        let len = self.searched(bytes)?;
+        Ok(self.room.get(..len).unwrap_or_default().to_vec())
+    }
+
+    /// Packs with a search for repetitions, into `room`.
+    fn searched(&mut self, bytes: &[u8]) -> Result<usize, RasterError> {
+        let most = self.codec.zlib_compress_bound(bytes.len());
+        self.room.resize(most.max(self.room.len()), 0);
+        let made = self.codec.zlib_compress(bytes, &mut self.room);
+        made.map_err(|error| RasterError::block(format!("cannot be packed: {error}")))
+    }
+
+    /// Whether a search for repetitions finds none worth its while, by a sample.
+    fn is_noise(&mut self, bytes: &[u8]) -> Result<bool, RasterError> {
+        let places = (bytes.len() / SAMPLE_SHARE / SAMPLE_LEN).max(2);
+        let step = bytes.len() / places;
+        if step < 4 * SAMPLE_LEN {
+            return Ok(false);
+        }
+        let mut sample = std::mem::take(&mut self.sample);
+        sample.clear();
+        for place in 0..places {
+            let from = place * step + (step - SAMPLE_LEN) / 2;
+            sample.extend_from_slice(bytes.get(from..from + SAMPLE_LEN).unwrap_or_default());
+        }
+        let searched = self.searched(&sample)?;
+        let is_noise = literal::packed_len(&sample) <= searched;
+        self.sample = sample;
+        Ok(is_noise)
+    }
 }
 
 impl Packer {
@@ -41,7 +94,9 @@ impl Packer {
                     .ok()
                     .filter(|_| effort.is_none_or(|effort| effort >= 1))
                     .ok_or_else(|| refused("deflate", "1 to 12"))?;
-                PackCodec::Deflate(Box::new(Compressor::new(level)), Vec::new())
+                let codec = Compressor::new(level);
+                let is_free = effort.is_none();
+                PackCodec::Deflate(Box::new(Deflate { codec, room: Vec::new(), sample: Vec::new(), is_free }))
             }
             Compression::Zstd => {
                 let level = effort.unwrap_or(ZSTD_EFFORT);
@@ -75,14 +130,7 @@ impl Packer {
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<Vec<u8>, RasterError> {
         match &mut self.codec {
             PackCodec::None => Ok(bytes.to_vec()),
-            PackCodec::Deflate(codec, room) => {
-                let most = codec.zlib_compress_bound(bytes.len());
-                room.resize(most.max(room.len()), 0);
-                let len = codec
-                    .zlib_compress(bytes, room)
-                    .map_err(|error| RasterError::block(format!("cannot be packed: {error}")))?;
-                Ok(room.get(..len).unwrap_or_default().to_vec())
-            }
+            PackCodec::Deflate(codec) => codec.pack(bytes),
             PackCodec::Zstd(codec) => Ok(codec.compress(bytes)?),
             PackCodec::Lzw => {
                 let mut out = Vec::new();
@@ -173,6 +221,40 @@ mod tests {
             let form = form(compression, Predictor::None, SampleType::U8, 16, 1);
             let bomb = Packer::new(form.clone(), None).unwrap().bytes(&vec![0; 100_000_000]).unwrap();
             assert!(unpack(&bomb, &form, 16, 16).is_err());
+        }
+    }
+
+    /// A block of 256 x 256 pixels of three bands.
+    fn block(mut value: impl FnMut(i64, i64, u64) -> i64) -> SampleData {
+        let mut state = 1u64;
+        let mut values = Vec::new();
+        for at in 0..256 * 256 * 3 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            values.push(value(at / 3 % 256, at / 768, state >> 33) as u16);
+        }
+        SampleData::U16(values)
+    }
+
+    #[test]
+    fn without_an_effort_blocks_are_not_longer_than_with_that_of_gdal() {
+        let form = form(Compression::Deflate, Predictor::Horizontal, SampleType::U16, 256, 3);
+        let blocks = [
+            ("noise", true, block(|_, _, chance| 900 + (chance % 200) as i64)),
+            (
+                "noise in a half",
+                true,
+                block(|x, y, chance| if x < y { 0 } else { 900 + (chance % 200) as i64 }),
+            ),
+            ("hills", false, block(|x, y, _| 900 + (x * x + y * y) / 500)),
+            ("steps", false, block(|x, y, _| 100 * (x / 16 + y / 16))),
+            ("repeated", false, block(|x, y, _| (x % 40) * (x % 7) + (y % 30) * (y % 11))),
+        ];
+        for (name, is_noise, data) in blocks {
+            let free = Packer::new(form.clone(), None).unwrap().pack(data.clone()).unwrap();
+            let asked = Packer::new(form.clone(), Some(DEFLATE_EFFORT)).unwrap().pack(data.clone()).unwrap();
+            assert!(free.len() <= asked.len() + asked.len() / 100, "{name}: {} {}", free.len(), asked.len());
+            assert_eq!(free != asked, is_noise, "{name}");
+            assert_eq!(unpack(&free, &form, 256, 256).unwrap().bytes(), data.bytes(), "{name}");
         }
     }
 

@@ -107,6 +107,18 @@ impl GeoTiff {
         Ok(())
     }
 
+    /// Whether none of the blocks of a window of the picture is in the file.
+    pub(crate) fn is_absent(&self, bands: &[u32], window: PixelWindow) -> Result<bool, RasterError> {
+        let picture = self.level(0)?;
+        for block in touched(picture, bands, window) {
+            let place = picture.place(&self.bytes, &self.limits, block.index);
+            if place.map_err(|error| error.of(self.source().name()))?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn window_of(
         &self,
         at: usize,

@@ -149,7 +149,7 @@ impl<T: KernelNumber> Tally<T> {
 /// Resamples a row. The corners are those of the row and of the one below, one more than there are pixels.
 pub(super) fn area_row<T: KernelNumber>(
     around: &Neighbourhood<'_, T>,
-    setting: &Setting<'_, T>,
+    setting: &Setting<T>,
     upper: (&[f64], &[f64]),
     lower: (&[f64], &[f64]),
     out: &mut [&mut [T]],
@@ -162,9 +162,8 @@ pub(super) fn area_row<T: KernelNumber>(
     let corners = upper.0.iter().zip(upper.1).zip(lower.0.iter().zip(lower.1).skip(1));
     for (i, ((x, y), (to_x, to_y))) in corners.enumerate() {
         let Some(area) = AreaBox::new((*x, *y), (*to_x, *to_y), around.size, margin) else { continue };
-        for (band, (plane, out)) in around.planes.iter().zip(out.iter_mut()).enumerate() {
-            let fill = setting.fill.get(band).copied().flatten();
-            let found = with_validity!(around, band, valid => if setting.method == Resampling::Average {
+        for (plane, out) in around.planes.iter().zip(out.iter_mut()) {
+            let found = with_validity!(around, valid => if setting.method == Resampling::Average {
                 let (mut mean, mut total) = (0.0, 0.0);
                 area.each(around, plane, valid, |value, share| {
                     total += share;
@@ -177,7 +176,7 @@ pub(super) fn area_row<T: KernelNumber>(
                 tally.commonest()
             });
             if let (Some(found), Some(out), Some(covered)) = (found, out.get_mut(i), covered.get_mut(i)) {
-                *out = settled(found, fill);
+                *out = settled(found, setting.fill);
                 *covered = 255;
             }
         }
@@ -191,16 +190,15 @@ mod tests {
 
     fn run(method: Resampling, nodata: Option<u8>, corners: [(f64, f64); 2]) -> Option<u8> {
         let plane = [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 2, 0u8];
-        let nodata = [nodata];
         let around = Neighbourhood {
             start: (0, 0),
             extent: (4, 3),
             size: (4, 3),
             planes: vec![&plane[..]],
-            nodata: &nodata,
+            nodata,
             mask: None,
         };
-        let setting = Setting { method, scale: KernelScale { x: 0.25, y: 0.25 }, fill: &nodata };
+        let setting = Setting { method, scale: KernelScale { x: 0.25, y: 0.25 }, fill: nodata };
         let [(x, y), (to_x, to_y)] = corners;
         let (mut out, mut covered) = ([100u8], [9u8]);
         area_row(

@@ -1,6 +1,6 @@
 //! Cubic: sixteen pixels. The weights are computed once for all bands.
 
-use super::kernel::{Neighbourhood, Tap, Validity, bilinear, bilinear_at_edge, chunk};
+use super::kernel::{LinearWeights, Neighbourhood, Tap, Validity, bilinear, bilinear_at_edge, chunk};
 use super::number::KernelNumber;
 
 /// The weights of the four columns and rows around a position.
@@ -11,7 +11,7 @@ pub(super) struct CubicWeights {
 }
 
 impl CubicWeights {
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(tap: &Tap) -> CubicWeights {
         let (dx, dy) = (tap.x - 0.5 - tap.column, tap.y - 0.5 - tap.row);
         CubicWeights { across: weights(dx), down: weights(dy) }
@@ -19,7 +19,7 @@ impl CubicWeights {
 }
 
 /// The weights of four pixels in a row, at this distance from the second.
-#[inline]
+#[inline(always)]
 fn weights(x: f64) -> [f64; 4] {
     let half = 0.5 * x;
     let three = 3.0 * x;
@@ -37,7 +37,7 @@ fn dot(weights: [f64; 4], values: [f64; 4]) -> f64 {
     weights[0] * values[0] + weights[1] * values[1] + weights[2] * values[2] + weights[3] * values[3]
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn cubic<T: KernelNumber, V: Validity<T>>(
     around: &Neighbourhood<'_, T>,
     plane: &[T],
@@ -63,7 +63,7 @@ pub(super) fn cubic<T: KernelNumber, V: Validity<T>>(
         }
     }
     if !all {
-        return bilinear(around, plane, tap, valid);
+        return bilinear(around, plane, tap, &LinearWeights::of(tap), valid);
     }
     Some(dot(weights.down, rows.map(|row| dot(weights.across, row.map(T::to_f64)))))
 }

@@ -28,8 +28,8 @@ pub(crate) struct Neighbourhood<'a, T> {
     pub(crate) size: (u32, u32),
     /// One plane per band.
     pub(crate) planes: Vec<&'a [T]>,
-    /// The nodata value of each band.
-    pub(crate) nodata: &'a [Option<T>],
+    /// The nodata value.
+    pub(crate) nodata: Option<T>,
     /// Alpha or mask: 0 is not valid.
     pub(crate) mask: Option<&'a [u8]>,
 }
@@ -78,10 +78,10 @@ impl<T: KernelNumber> Validity<T> for UnderMask<'_, T> {
     }
 }
 
-/// Calls a generic function with the validity of a band.
+/// Calls a generic function with the validity of pixels.
 macro_rules! with_validity {
-    ($around:expr, $band:expr, $valid:ident => $body:expr) => {
-        match ($around.mask, $around.nodata.get($band).copied().flatten()) {
+    ($around:expr, $valid:ident => $body:expr) => {
+        match ($around.mask, $around.nodata) {
             (Some(mask), nodata) => {
                 let $valid = $crate::warp::kernel::UnderMask { mask, nodata };
                 $body
@@ -119,104 +119,104 @@ impl<T: KernelNumber> Neighbourhood<'_, T> {
     }
 
     /// The pixel at a position, if it lies in the source and is valid in at least one band.
-    #[inline]
-    pub(super) fn nearest(&self, x: f64, y: f64) -> Option<usize> {
+    #[inline(always)]
+    fn place(&self, valid: impl Validity<T>, x: f64, y: f64) -> Option<usize> {
         let (column, row) = (cell_of(x, self.size.0)?, cell_of(y, self.size.1)?);
         let at = self.index(column, row);
-        if let Some(mask) = self.mask
-            && mask.get(at).is_none_or(|m| *m == 0)
-        {
-            return None;
-        }
-        let empty = |(plane, nodata): (&&[T], &Option<T>)| match (plane.get(at), nodata) {
-            (Some(value), Some(nodata)) => value.same(*nodata),
-            (Some(_), None) => false,
-            (None, _) => true,
-        };
-        if self.planes.iter().zip(self.nodata).all(empty) {
-            return None;
-        }
-        Some(at)
+        let any = self.planes.iter().any(|plane| plane.get(at).is_some_and(|value| valid.is(at, *value)));
+        any.then_some(at)
+    }
+
+    /// The same for one position.
+    pub(super) fn nearest(&self, x: f64, y: f64) -> Option<usize> {
+        with_validity!(self, valid => self.place(valid, x, y))
     }
 }
 
 /// What a kernel needs besides the pixels.
-pub(crate) struct Setting<'a, T> {
+pub(crate) struct Setting<T> {
     pub(crate) method: Resampling,
     pub(crate) scale: KernelScale,
-    /// The value for what has none, of each band of the result; a computed value never equals it.
-    pub(crate) fill: &'a [Option<T>],
+    /// The value for what has none; a computed value never equals it.
+    pub(crate) fill: Option<T>,
 }
 
 /// Resamples a row: positions in, values of each band and the alpha out. Values that are not found keep
 /// what is in `out`; `covered` is 0 there, else the alpha.
 pub(crate) fn resample_row<T: KernelNumber>(
     around: &Neighbourhood<'_, T>,
-    setting: &Setting<'_, T>,
-    (x, y): (&[f64], &[f64]),
+    setting: &Setting<T>,
+    positions: (&[f64], &[f64]),
     out: &mut [&mut [T]],
     covered: &mut [u8],
-    room: &mut TapRow,
 ) {
-    if setting.method == Resampling::Nearest {
-        return nearest_row(around, setting, (x, y), out, covered, &mut room.places);
-    }
-    let TapRow { taps, weights, .. } = room;
-    taps.clear();
-    let wide = setting.scale.is_wide();
-    let reach = if wide { u32::MAX } else { setting.method.radius() };
-    taps.extend(x.iter().zip(y).zip(covered.iter_mut()).map(|((x, y), covered)| {
-        let Some(at) = around.nearest(*x, *y) else {
-            *covered = 0;
-            return Tap::NONE;
-        };
-        *covered = around.mask.and_then(|mask| mask.get(at)).copied().unwrap_or(255);
-        Tap::new(around, reach, at, *x, *y)
-    }));
-    weights.clear();
-    if setting.method == Resampling::Cubic && !wide {
-        weights.extend(taps.iter().map(CubicWeights::of));
-    }
-    for (band, (plane, out)) in around.planes.iter().zip(out.iter_mut()).enumerate() {
-        let fill = setting.fill.get(band).copied().flatten();
-        with_validity!(around, band, valid => {
-            if wide {
-                write_row(taps, out, fill, |_, tap| wide_kernel(around, plane, setting, tap, valid));
-            } else if setting.method == Resampling::Cubic {
-                write_row(taps, out, fill, |at, tap| cubic(around, plane, tap, weights.get(at)?, valid));
-            } else {
-                write_row(taps, out, fill, |_, tap| bilinear(around, plane, tap, valid));
-            }
-        });
-    }
+    let radius = setting.method.radius();
+    with_validity!(around, valid => {
+        let row = KernelRow { around, valid, fill: setting.fill, positions };
+        match setting.method {
+            Resampling::Nearest => row.each(out, covered, |at, _, _| at, |at, plane| {
+                plane.get(*at).copied().filter(|value| valid.is(*at, *value))
+            }),
+            _ if setting.scale.is_wide() => row.each(
+                out,
+                covered,
+                |at, x, y| Tap::new(around, u32::MAX, at, x, y),
+                |tap, plane| wide_kernel(around, plane, setting, tap, valid).map(T::settle),
+            ),
+            Resampling::Cubic => row.each(
+                out,
+                covered,
+                |at, x, y| {
+                    let tap = Tap::new(around, radius, at, x, y);
+                    (tap, CubicWeights::of(&tap))
+                },
+                |(tap, weights), plane| cubic(around, plane, tap, weights, valid).map(T::settle),
+            ),
+            _ => row.each(
+                out,
+                covered,
+                |at, x, y| {
+                    let tap = Tap::new(around, radius, at, x, y);
+                    (tap, LinearWeights::of(&tap))
+                },
+                |(tap, weights), plane| bilinear(around, plane, tap, weights, valid).map(T::settle),
+            ),
+        }
+    });
 }
 
-/// The same without a kernel: the value of the pixel.
-fn nearest_row<T: KernelNumber>(
-    around: &Neighbourhood<'_, T>,
-    setting: &Setting<'_, T>,
-    (x, y): (&[f64], &[f64]),
-    out: &mut [&mut [T]],
-    covered: &mut [u8],
-    places: &mut Vec<usize>,
-) {
-    places.clear();
-    places.extend(x.iter().zip(y).zip(covered.iter_mut()).map(|((x, y), covered)| {
-        let at = around.nearest(*x, *y);
-        let opacity = |at: usize| around.mask.and_then(|mask| mask.get(at)).copied().unwrap_or(255);
-        *covered = at.map_or(0, opacity);
-        // No plane has such a place.
-        at.unwrap_or(usize::MAX)
-    }));
-    for (band, (plane, out)) in around.planes.iter().zip(out.iter_mut()).enumerate() {
-        let fill = setting.fill.get(band).copied().flatten();
-        with_validity!(around, band, valid => {
-            for (at, out) in places.iter().zip(out.iter_mut()) {
-                if let Some(value) = plane.get(*at).copied().filter(|v| valid.is(*at, *v)) {
-                    *out = settled(value, fill);
+/// A row of the result, and what it is made of.
+struct KernelRow<'a, T, V> {
+    around: &'a Neighbourhood<'a, T>,
+    valid: V,
+    fill: Option<T>,
+    positions: (&'a [f64], &'a [f64]),
+}
+
+impl<T: KernelNumber, V: Validity<T>> KernelRow<'_, T, V> {
+    /// Pixel by pixel, so that what the bands of one have in common stays in registers.
+    #[inline(always)]
+    fn each<S>(
+        &self,
+        out: &mut [&mut [T]],
+        covered: &mut [u8],
+        common: impl Fn(usize, f64, f64) -> S,
+        value: impl Fn(&S, &[T]) -> Option<T>,
+    ) {
+        let (x, y) = self.positions;
+        for (i, ((x, y), covered)) in x.iter().zip(y).zip(covered.iter_mut()).enumerate() {
+            let Some(at) = self.around.place(self.valid, *x, *y) else {
+                *covered = 0;
+                continue;
+            };
+            *covered = self.around.mask.and_then(|mask| mask.get(at)).copied().unwrap_or(255);
+            let common = common(at, *x, *y);
+            for (plane, out) in self.around.planes.iter().zip(out.iter_mut()) {
+                if let (Some(value), Some(out)) = (value(&common, plane), out.get_mut(i)) {
+                    *out = settled(value, self.fill);
                 }
             }
-        });
+        }
     }
 }
 
@@ -226,33 +226,6 @@ pub(super) fn settled<T: KernelNumber>(value: T, fill: Option<T>) -> T {
         Some(fill) if value.same(fill) => value.beside(),
         _ => value,
     }
-}
-
-#[inline(always)]
-fn write_row<T: KernelNumber>(
-    taps: &[Tap],
-    out: &mut [T],
-    fill: Option<T>,
-    value: impl Fn(usize, &Tap) -> Option<f64>,
-) {
-    for (at, (tap, out)) in taps.iter().zip(out.iter_mut()).enumerate() {
-        if tap.at == usize::MAX {
-            continue;
-        }
-        if let Some(value) = value(at, tap) {
-            *out = settled(T::settle(value), fill);
-        }
-    }
-}
-
-/// Room for a row, used again for the next: what its bands have in common.
-#[derive(Default)]
-pub(crate) struct TapRow {
-    taps: Vec<Tap>,
-    /// Of cubic.
-    weights: Vec<CubicWeights>,
-    /// Of nearest.
-    places: Vec<usize>,
 }
 
 /// Where a position lies among the pixels.
@@ -277,9 +250,7 @@ fn floor(x: f64) -> i64 {
 }
 
 impl Tap {
-    const NONE: Tap = Tap { at: usize::MAX, inner: false, x: 0.0, y: 0.0, column: 0.0, row: 0.0 };
-
-    #[inline]
+    #[inline(always)]
     fn new<T: KernelNumber>(
         around: &Neighbourhood<'_, T>,
         reach: u32,
@@ -303,35 +274,63 @@ pub(super) fn chunk<T: Copy, const N: usize>(plane: &[T], at: usize) -> Option<[
     plane.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied()
 }
 
-#[inline]
+/// The shares of the two columns and rows around a position.
+#[derive(Clone, Copy)]
+pub(super) struct LinearWeights {
+    x: f64,
+    y: f64,
+    /// Of the four pixels, and their sum, which is 1 but for rounding.
+    each: [f64; 4],
+    sum: f64,
+}
+
+impl LinearWeights {
+    #[inline(always)]
+    pub(super) fn of(tap: &Tap) -> LinearWeights {
+        let (x, y) = (1.5 - (tap.x - tap.column), 1.5 - (tap.y - tap.row));
+        let each = [x * y, (1.0 - x) * y, x * (1.0 - y), (1.0 - x) * (1.0 - y)];
+        LinearWeights { x, y, each, sum: each[0] + each[1] + each[2] + each[3] }
+    }
+}
+
+#[inline(always)]
 pub(super) fn bilinear<T: KernelNumber, V: Validity<T>>(
     around: &Neighbourhood<'_, T>,
     plane: &[T],
     tap: &Tap,
+    weights: &LinearWeights,
     valid: V,
 ) -> Option<f64> {
     if !tap.inner {
         return bilinear_at_edge(around, plane, tap, valid);
     }
-    let stride = around.extent.0;
-    let ([a, b], [c, d]) = (chunk::<T, 2>(plane, tap.at)?, chunk::<T, 2>(plane, tap.at + stride)?);
-    let (rx, ry) = (1.5 - (tap.x - tap.column), 1.5 - (tap.y - tap.row));
+    let (at, stride) = (tap.at, around.extent.0);
+    let ([a, b], [c, d]) = (chunk::<T, 2>(plane, at)?, chunk::<T, 2>(plane, at + stride)?);
+    let (rx, ry) = (weights.x, weights.y);
     if V::ALL {
         let upper = a.to_f64() * rx + b.to_f64() * (1.0 - rx);
         let lower = c.to_f64() * rx + d.to_f64() * (1.0 - rx);
         return Some(upper * ry + lower * (1.0 - ry));
     }
-    let at = tap.at;
+    let there =
+        [valid.is(at, a), valid.is(at + 1, b), valid.is(at + stride, c), valid.is(at + stride + 1, d)];
+    let values = [a, b, c, d].map(T::to_f64);
+    let [w, x, y, z] = weights.each;
+    if there[0] & there[1] & there[2] & there[3] {
+        // Mostly. What is divided by 1 stays as it is.
+        let sum = 0.0 + values[0] * w + values[1] * x + values[2] * y + values[3] * z;
+        return Some(sum / weights.sum);
+    }
     weighed([
-        (valid.is(at, a), a.to_f64(), rx * ry),
-        (valid.is(at + 1, b), b.to_f64(), (1.0 - rx) * ry),
-        (valid.is(at + stride, c), c.to_f64(), rx * (1.0 - ry)),
-        (valid.is(at + stride + 1, d), d.to_f64(), (1.0 - rx) * (1.0 - ry)),
+        (there[0], values[0], w),
+        (there[1], values[1], x),
+        (there[2], values[2], y),
+        (there[3], values[3], z),
     ])
 }
 
 /// The weighted mean of the values that are valid.
-#[inline(always)]
+#[inline]
 fn weighed(all: [(bool, f64, f64); 4]) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for (valid, value, weight) in all {

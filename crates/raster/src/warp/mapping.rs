@@ -17,6 +17,9 @@ use crate::grid::{Affine, PixelWindow};
 /// Pixels along the side of a cell.
 const CELL: i64 = 32;
 const HALF: i64 = CELL / 2;
+/// Columns of half a cell.
+const STEPS: [f64; HALF as usize] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 /// Transforms positions in place.
 pub(crate) fn apply(affine: &Affine, x: &mut [f64], y: &mut [f64]) {
@@ -81,9 +84,9 @@ impl PixelMapping {
     /// and 0 for their upper left corners.
     pub(crate) fn fill(&self, part: PixelArea, offset: f64, x: &mut Vec<f64>, y: &mut Vec<f64>) {
         let len = part.width * part.height;
-        x.clear();
-        y.clear();
         if self.systems.is_none() || self.tolerance <= 0.0 {
+            x.clear();
+            y.clear();
             x.reserve(len);
             y.reserve(len);
             for row in 0..part.height {
@@ -94,6 +97,7 @@ impl PixelMapping {
             self.exact(x, y);
             return;
         }
+        // What is left of another part is overwritten: each position is in a cell.
         x.resize(len, f64::NAN);
         y.resize(len, f64::NAN);
         let lattice = Lattice::new(self, part, offset);
@@ -176,6 +180,18 @@ impl PartPlace {
     pub(super) fn start(&self, row: usize) -> usize {
         ((self.part.y - self.window.y) as usize + row) * self.window.width as usize
             + (self.part.x - self.window.x) as usize
+    }
+}
+
+/// The halves of a window, across its longer side.
+pub(super) fn halves(window: PixelWindow) -> [PixelWindow; 2] {
+    let PixelWindow { x, y, width, height } = window;
+    if width >= height {
+        let half = width / 2;
+        [PixelWindow::new(x, y, half, height), PixelWindow::new(x + half, y, width - half, height)]
+    } else {
+        let half = height / 2;
+        [PixelWindow::new(x, y, width, half), PixelWindow::new(x, y + half, width, height - half)]
     }
 }
 
@@ -290,9 +306,8 @@ impl Lattice {
                 let from = at_row * part.width;
                 let run = from + span.columns.start..from + span.columns.end;
                 let (Some(xs), Some(ys)) = (x.get_mut(run.clone()), y.get_mut(run)) else { continue };
-                let first = part.left + span.columns.start as i64 - qx;
-                for (i, (x, y)) in xs.iter_mut().zip(ys).enumerate() {
-                    let u = (first + i as i64) as f64;
+                let first = usize::try_from(part.left + span.columns.start as i64 - qx).unwrap_or(0);
+                for ((x, y), u) in xs.iter_mut().zip(ys).zip(STEPS.iter().skip(first)) {
                     *x = x0 + step_x * u;
                     *y = y0 + step_y * u;
                 }

@@ -26,6 +26,8 @@ mod suggest;
 mod tests;
 mod wide;
 
+use std::cell::RefCell;
+
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Operation, Transform};
 
@@ -44,13 +46,18 @@ use crate::paint::{Painted, Painter};
 use crate::sample::{SampleData, Samples};
 use crate::with_pixel;
 use crate::write::RasterSpec;
-use kernel::{Neighbourhood, Setting, TapRow, resample_row};
-use mapping::{PartPlace, PixelArea, PixelMapping, box_around};
+use kernel::{Neighbourhood, Setting, resample_row};
+use mapping::{PartPlace, PixelArea, PixelMapping, box_around, halves};
 use options::{between, spec_of};
 use suggest::{Outline, Suggestion, suggest};
 
 /// Bytes of the source that one thread reads at once.
 const BOX_LEN_MAX: u64 = 32 << 20;
+
+thread_local! {
+    /// Positions of the last part, whose memory the next one uses.
+    static POSITIONS: RefCell<(Vec<f64>, Vec<f64>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
 
 /// Values band by band, and which pixels have one.
 pub(crate) type CoveredValues<T> = (Vec<T>, Vec<u8>);
@@ -231,15 +238,23 @@ impl<'a> Warp<'a> {
         covered: &mut [u8],
     ) -> Result<(), RasterError> {
         let areal = self.resampling.is_areal();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = POSITIONS.take();
         let positions = PixelArea::of(part, usize::from(areal));
         self.mapping.fill(positions, if areal { 0.0 } else { 0.5 }, &mut x, &mut y);
-        let Some(needed) = self.needed(&x, &y) else { return Ok(()) };
+        let Some(needed) = self.needed(&x, &y) else {
+            POSITIONS.set((x, y));
+            return Ok(());
+        };
         let len = needed.pixels() * (self.bands.len() as u64 + 1) * T::TYPE.size() as u64;
         if len > BOX_LEN_MAX && part.pixels() > 1 {
+            POSITIONS.set((x, y));
             for half in halves(part) {
                 self.paint_part(half, window, values, covered)?;
             }
+            return Ok(());
+        }
+        if self.skips_absent::<T>() && self.source.is_absent(&self.bands, needed)? {
+            POSITIONS.set((x, y));
             return Ok(());
         }
         let read = self.source.read_window(0, &self.bands, needed)?;
@@ -251,35 +266,42 @@ impl<'a> Warp<'a> {
             Some(alpha) => Some(opaque::<T>(alpha)),
             None => self.source.read_mask(0, needed)?,
         };
-        let nodata = vec![self.nodata.and_then(|nodata| nodata.of::<T>()); self.bands.len()];
-        let fill = vec![self.spec.nodata.and_then(|nodata| nodata.of::<T>()); self.bands.len()];
         let around = Neighbourhood {
             start: (i64::from(needed.x), i64::from(needed.y)),
             extent: (needed.width as usize, needed.height as usize),
             size: self.mapping.size,
             planes: (0..self.bands.len() as u32).filter_map(|band| read.band::<T>(band)).collect(),
-            nodata: &nodata,
+            nodata: self.nodata.and_then(|nodata| nodata.of::<T>()),
             mask: mask.as_deref(),
         };
-        let setting = Setting { method: self.resampling, scale: self.scale, fill: &fill };
+        let fill = self.spec.nodata.and_then(|nodata| nodata.of::<T>());
+        let setting = Setting { method: self.resampling, scale: self.scale, fill };
         let place = PartPlace { window, part, stride: positions.width };
         self.rows(&around, &setting, place, (&x, &y), values, covered);
         if let Some(at) = self.spec.alpha {
             self.opacity(&around, alpha.as_ref(), place, (&x, &y), (values, covered), at);
         }
+        POSITIONS.set((x, y));
         Ok(())
+    }
+
+    /// Whether blocks that are not in the source have no value, so that they need not be painted.
+    fn skips_absent<T: KernelNumber>(&self) -> bool {
+        let head = self.source.head();
+        let nodata = self.nodata.filter(|nodata| head.nodata == Some(*nodata));
+        nodata.is_some_and(|nodata| nodata.of::<T>().is_some()) && self.alpha.is_none() && head.mask.is_none()
     }
 
     fn rows<T: KernelNumber>(
         &self,
         around: &Neighbourhood<'_, T>,
-        setting: &Setting<'_, T>,
+        setting: &Setting<T>,
         place: PartPlace,
         (x, y): (&[f64], &[f64]),
         values: &mut [T],
         covered: &mut [u8],
     ) {
-        let (mut taps, width) = (TapRow::default(), place.part.width as usize);
+        let width = place.part.width as usize;
         let pixels = place.window.width as usize * place.window.height as usize;
         for row in 0..place.part.height as usize {
             let start = place.start(row);
@@ -299,7 +321,7 @@ impl<'a> Warp<'a> {
                 let lower = (&x[line(x, row + 1)], &y[line(y, row + 1)]);
                 area::area_row(around, setting, upper, lower, &mut out, covered);
             } else {
-                resample_row(around, setting, upper, &mut out, covered, &mut taps);
+                resample_row(around, setting, upper, &mut out, covered);
             }
         }
     }
@@ -374,16 +396,4 @@ fn opaque<T: KernelNumber>(alpha: &Samples) -> Vec<u8> {
         return plane.iter().map(|value| if value.to_f64() > 0.0 { 255 } else { 0 }).collect();
     };
     bytes.clone()
-}
-
-/// The halves of a window, across its longer side.
-fn halves(window: PixelWindow) -> [PixelWindow; 2] {
-    let PixelWindow { x, y, width, height } = window;
-    if width >= height {
-        let half = width / 2;
-        [PixelWindow::new(x, y, half, height), PixelWindow::new(x + half, y, width - half, height)]
-    } else {
-        let half = height / 2;
-        [PixelWindow::new(x, y, width, half), PixelWindow::new(x, y + half, width, height - half)]
-    }
 }

@@ -1,10 +1,15 @@
 //! Warps of small rasters: exact by hand, and what must not matter.
 
+use std::sync::Arc;
+
 use tidegate_core::Code;
 
 use super::*;
 use crate::error::RasterCause;
+use crate::limits::RasterLimits;
+use crate::source::FileBytes;
 use crate::testing::TestRaster;
+use crate::write::{CogOptions, CogWriter};
 
 fn whole(warp: &Warp<'_>) -> PixelWindow {
     warp.spec().grid.window()
@@ -175,4 +180,34 @@ fn positions_outside_do_not_count() {
     assert_eq!(box_around(&x, &y, (10.0, 8.0), (1.0, 1.0)), [-1.0, 2.0, 10.5, 7.5]);
     let [left, _, right, _] = box_around(&x[..1], &y[..1], (10.0, 8.0), (0.0, 0.0));
     assert!(left > right);
+}
+
+#[test]
+fn blocks_that_are_not_in_the_source_are_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse.tif");
+    let mut raster = TestRaster::new(32, 16, vec![9u16; 512]);
+    raster.nodata = Some("9");
+    let like = raster.open();
+    let spec = RasterSpec::like(like.head(), like.head().grid().unwrap());
+    let options = CogOptions { block: 16, is_sparse: true, overviews: Some(0), ..CogOptions::default() };
+    let writer = CogWriter::create(&path, spec, &options).unwrap();
+    let tile = Samples { width: 16, height: 16, bands: 1, data: SampleData::U16(texture(16, 16)) };
+    writer.write_tile(0, 0, tile.clone()).unwrap();
+    writer.skip_tile(1, 0).unwrap();
+    writer.finish().unwrap();
+
+    let source = GeoTiff::open(Arc::new(FileBytes::open(&path).unwrap()), &RasterLimits::default()).unwrap();
+    let (left, right) = (PixelWindow::new(0, 0, 16, 16), PixelWindow::new(17, 0, 15, 16));
+    for (_, resampling) in Resampling::ALL {
+        let warp = Warp::new(&source, &WarpOptions { resampling, ..WarpOptions::default() }).unwrap();
+        let Painted::Values(found) = warp.paint(left).unwrap() else { panic!("{resampling:?}") };
+        assert_eq!(found, tile);
+        assert!(matches!(warp.paint(right).unwrap(), Painted::Empty), "{resampling:?}");
+    }
+    // If another value is said to be nodata, the one of absent blocks is a value.
+    let said = WarpOptions { source_nodata: Some(NoData::new(5.0)), ..WarpOptions::default() };
+    let warp = Warp::new(&source, &said).unwrap();
+    let Painted::Values(found) = warp.paint(right).unwrap() else { panic!() };
+    assert_eq!(found.data, SampleData::U16(vec![9; 240]));
 }

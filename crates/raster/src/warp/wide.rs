@@ -24,7 +24,7 @@ fn weight(method: Resampling, distance: f64) -> f64 {
 pub(super) fn wide_kernel<T: KernelNumber, V: Validity<T>>(
     around: &Neighbourhood<'_, T>,
     plane: &[T],
-    setting: &Setting<'_, T>,
+    setting: &Setting<T>,
     tap: &Tap,
     valid: V,
 ) -> Option<f64> {
