@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from fractions import Fraction
 
 import numpy as np
 import rasterio
@@ -179,9 +180,16 @@ def warps(program, folder, side):
                 if values.shape != wanted.shape:
                     part, is_rest_empty = without_edge(values, head, theirs)
                     judge(f"{name}: where", (part != 0).astype("u1"), (wanted != 0).astype("u1"), 1.0, 1.0)
-                    # The area of a pixel may reach into the source where its centre does not.
+                    # The area of a pixel may reach into the source where its centre does not, which is what GDAL
+                    # goes by when it leaves out an edge: `average` has values there, and GDAL has them on our grid.
                     if method != "average":
                         judge(f"{name}: empty edge", np.array([is_rest_empty]), np.array([True]), 1.0, 1.0)
+                    at = head["transform"]
+                    box = [at[0], at[3] + at[5] * head["height"], at[0] + at[1] * head["width"], at[3]]
+                    options = [word for word in options if word != "-tap"] + ["-te", *box]
+                    gdalwarp(source, f"{folder}/whole.tif", options)
+                    with rasterio.open(f"{folder}/whole.tif") as whole:
+                        judge(f"{name}: our grid", values, whole.read(), 1.0, 1.0, 0)
                     more_of = [word for word in more if word != "aligned"]
                     _, values = ours(program, *args, *more_of, box_of(theirs))
             judge(name, values, wanted, 0.99, 0.999, 0)
@@ -207,6 +215,43 @@ def outlines(path, count, kind, seed):
         json.dump({"type": "FeatureCollection", "features": features}, out)
 
 
+def only_touches(line, column, row):
+    """Whether a segment meets a pixel in its border and not inside, exactly."""
+    (x0, y0), (x1, y1) = line
+    first, last = Fraction(0), Fraction(1)
+    for at, step, low in [(x0, x1 - x0, column), (y0, y1 - y0, row)]:
+        if step == 0:
+            if not low <= at <= low + 1:
+                return False
+            continue
+        ends = sorted([Fraction(low - at, step), Fraction(low + 1 - at, step)])
+        first, last = max(first, ends[0]), min(last, ends[1])
+    if first > last:
+        return False
+    # A pixel is convex: if any of what lies in it is inside, its middle is.
+    middle = (first + last) / 2
+    x, y = x0 + middle * (x1 - x0), y0 + middle * (y1 - y0)
+    return not (column < x < column + 1 and row < y < row + 1)
+
+
+def ties(name, source, difference, side):
+    """Whether each pixel that differs is met by an outline in its corner or along its border only."""
+    with open(source) as file:
+        outlines = [one["geometry"]["coordinates"][0] for one in json.load(file)["features"]]
+    # Whole coordinates are exact in thirds of a pixel; of the others none meets a corner.
+    scale = Fraction(side, 1000)
+    lines = []
+    for ring in outlines:
+        if all(float(value).is_integer() for spot in ring for value in spot):
+            spots = [(int(x) * scale, (1000 - int(y)) * scale) for x, y in ring]
+            lines += list(zip(spots, spots[1:]))
+    rows, columns = np.nonzero(difference[0])
+    met = sum(any(only_touches(line, column, row) for line in lines
+                  if min(line[0][0], line[1][0]) <= column + 1 and max(line[0][0], line[1][0]) >= column)
+              for row, column in zip(rows.tolist(), columns.tolist()))
+    judge(f"{name}: ties of {len(rows)}", np.array([met]), np.array([len(rows)]), 1.0, 1.0)
+
+
 def rasters(program, folder):
     for kind, count in [("Polygon", 4000), ("LineString", 1500)]:
         source = f"{folder}/{kind}.geojson"
@@ -221,7 +266,10 @@ def rasters(program, folder):
                                  "extent=0,0,1000,1000", "size=1500,1500")
                 with rasterio.open(f"{folder}/burnt.tif") as theirs:
                     name = f"rasterize {kind} {'touched' if touched else 'centre'}{' count' if add else ''}"
-                    judge(name, values, theirs.read(), 0.9999 if not add else 0.99, 0.9999)
+                    wanted = theirs.read()
+                    judge(name, values, wanted, 0.9999 if not add else 0.99, 0.9999)
+                    if kind == "Polygon" and touched:
+                        ties(name, source, values != wanted, 1500)
 
 
 def clips(program, folder, side):

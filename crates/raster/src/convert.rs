@@ -128,6 +128,10 @@ fn convert_part(
         let samples = with_pixel!(head.sample, T => planar::<T>(&data, block, head.bands))?;
         return writer.copy_tile(part.column, part.row, &packed, samples);
     }
+    // A sparse file of a few bytes can claim gigabytes of nodata.
+    if head.mask.is_none() && from.is_absent(&bands, window)? {
+        return (0..part.count).try_for_each(|at| writer.skip_tile(part.column + at, part.row));
+    }
     let samples = from.read_window(0, &bands, window)?;
     let mask = from.read_mask(0, window)?;
     if part.count == 1 {

@@ -346,6 +346,12 @@ pub struct RasterHead {
     pub warnings: Vec<String>,
 }
 
+/// Whether GDAL's promise is that of a COG which nobody edited since.
+pub(crate) fn promises_cog(ghost: Option<&str>) -> bool {
+    let says = |words: &str| ghost.is_some_and(|ghost| ghost.contains(words));
+    says("LAYOUT=IFDS_BEFORE_DATA") && says("KNOWN_INCOMPATIBLE_EDITION=NO")
+}
+
 impl RasterHead {
     /// Its grid.
     ///
@@ -357,6 +363,14 @@ impl RasterHead {
         })?;
         let crs = self.crs.as_ref().and_then(|crs| crs.as_ref().ok()).cloned();
         Ok(RasterGrid { width: self.width, height: self.height, transform, crs })
+    }
+
+    /// Whether it is a COG, by its own word, that says itself where it lies.
+    #[must_use]
+    pub fn is_complete_cog(&self) -> bool {
+        self.placed_by == Some(PlacedBy::Tags)
+            && matches!(self.crs, Some(Ok(_)))
+            && promises_cog(self.ghost.as_deref())
     }
 
     /// The grid of a resolution.

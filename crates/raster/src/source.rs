@@ -60,6 +60,12 @@ pub trait ByteSource: Send + Sync {
     /// [`RasterCause::Changed`] if it is another; others if it cannot be asked.
     fn unchanged(&self) -> Result<(), RasterError>;
 
+    /// Whether files are looked for beside a COG that says itself where it lies. A look-up costs a remote
+    /// source a request, and such a COG has its mask and its metadata inside.
+    fn looks_beside_cogs(&self) -> bool {
+        true
+    }
+
     /// The file beside it whose name ends with `suffix` in place of its own extension (`.tfw`) or
     /// behind it (`.tif.aux.xml`, `.tif.msk`); nothing if there is none for certain.
     ///

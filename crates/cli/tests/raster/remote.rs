@@ -8,7 +8,7 @@ use tidegate_chaos::{Chaos, Config, Dialect, Handle, ServerLimit, spec};
 use tidegate_raster::Compression;
 
 use crate::common::tidegate;
-use crate::{POLICIES, write_cog};
+use crate::{POLICIES, write_cog, write_cog_of};
 
 /// Serves a directory, with this fault.
 fn serve(dir: &Path, fault: Option<&str>) -> Handle {
@@ -138,7 +138,7 @@ fn rasters_of_a_run_share_the_wait_that_a_server_asks_for() {
     let scenes = tempfile::tempdir().unwrap();
     three_scenes(scenes.path());
 
-    let server = throttled(scenes.path(), 10, 1.0);
+    let server = throttled(scenes.path(), 3, 1.0);
     let dir = tempfile::tempdir().unwrap();
     let (code, said) = run_three(dir.path(), &server.url(), 60, false);
     assert_eq!(code, 0, "{said}");
@@ -161,6 +161,54 @@ fn rasters_of_a_run_share_the_wait_that_a_server_asks_for() {
     let store = dir.path().join("state/letters.db").display().to_string();
     let letters = tidegate(&["dlq", "--store", &store, "ls", "--format", "json"]);
     assert!(!letters.stdout.contains("raster"), "{}", letters.stdout);
+}
+
+/// The head of a COG and one request for each row of blocks that lie together, and nothing else: the blocks
+/// prove the head, and the COG says itself where it lies.
+#[test]
+fn a_window_of_a_cog_takes_few_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    write_cog_of(&dir.path().join("c.tif"), (1920, 128), Compression::Deflate, 3);
+    let (local, remote) = (dir.path().join("local.tif"), dir.path().join("remote.tif"));
+    let (local, remote) = (local.display().to_string(), remote.display().to_string());
+    // Three by three blocks: such that tiles are copied, and such that none can be.
+    for side in ["507680,4988480,511520,4992320", "507780,4988580,511420,4992220"] {
+        let server = serve(dir.path(), None);
+        let address = format!("{}/raster/c.tif", server.url());
+        let path = dir.path().join("c.tif").display().to_string();
+        for (from, to) in [(&path, &local), (&address, &remote)] {
+            let ran = tidegate(&["raster", "clip", from, to, "--box", side, "--overwrite"]);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+        }
+        let requests = server.stats().requests;
+        assert!((2..=1 + 3).contains(&requests), "{side}: {requests} requests");
+        assert!(fs::read(&local).unwrap() == fs::read(&remote).unwrap());
+    }
+    // The files beside it are asked for on demand; a head that is all that is read is read twice.
+    for (more, requests) in [(&[][..], 2), (&["--sidecars"][..], 4)] {
+        let server = serve(dir.path(), None);
+        let address = format!("{}/raster/c.tif", server.url());
+        let ran = tidegate(&[&["raster", "info", &address], more].concat());
+        assert_eq!((ran.code, server.stats().requests), (0, requests), "{}", ran.stderr);
+    }
+}
+
+/// A mosaic of remote rasters is that of the same files.
+#[test]
+fn remote_rasters_are_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    three_scenes(dir.path());
+    let server = serve(dir.path(), Some("503=first:1"));
+    let names = ["a.tif", "b.tif"];
+    let files = names.map(|name| dir.path().join(name).display().to_string());
+    let addresses = names.map(|name| format!("{}/raster/{name}", server.url()));
+    let made = [files, addresses].map(|[a, b]| {
+        let out = dir.path().join("out.tif").display().to_string();
+        let ran = tidegate(&["raster", "mosaic", &out, &a, &b, "--overwrite", "--base-delay", "10ms"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        fs::read(&out).unwrap()
+    });
+    assert!(made[0] == made[1]);
 }
 
 /// A server that is down: try later, and nothing is written.

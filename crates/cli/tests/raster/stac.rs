@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use tidegate_chaos::{Chaos, Config, Handle};
 use tidegate_raster::Compression;
@@ -59,6 +62,65 @@ fn each_asset_of_each_item_is_a_raster() {
             let made = fs::read(dir.path().join(format!("out/parcels.{item}_{band}.tif"))).unwrap();
             assert!(made == fs::read(&to).unwrap(), "{item} {band}");
         }
+    }
+}
+
+/// Passes everything on to a server, and keeps what it was asked.
+fn listen(to: std::net::SocketAddr) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let heard = asked.clone();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map(Result::unwrap) {
+            let mut server = TcpStream::connect(to).unwrap();
+            let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            let heard = heard.clone();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = client.read(&mut buffer) {
+                    heard.lock().unwrap().extend(&buffer[..n]);
+                    if server.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    (url, asked)
+}
+
+/// The key of the catalogue goes to assets on its own origin, to no other, and to no file.
+#[test]
+fn assets_are_read_with_the_key_of_their_catalogue() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), Config::default());
+    let (url, asked) = listen(server.addr());
+    let run_with = |url: &str| {
+        run(dir.path(), &format!("{url}/stac"), "B04", &["--dry-run"]);
+        let path = dir.path().join("m.yaml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("profile: stac", "profile: stac, key: \"env:STAC_KEY\"")).unwrap();
+        let state = dir.path().join("state").display().to_string();
+        std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["run", &path.display().to_string(), "--state", &state, "--quiet"])
+            .env("STAC_KEY", "opensesame")
+            .output()
+            .unwrap()
+    };
+    let ran = run_with(&url);
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    let heard = String::from_utf8_lossy(&asked.lock().unwrap()).to_lowercase();
+    let of_rasters: Vec<&str> = heard.split("get ").filter(|one| one.starts_with("/stac/assets/")).collect();
+    assert!(!of_rasters.is_empty());
+    assert!(of_rasters.iter().all(|one| one.contains("authorization: bearer opensesame")), "{of_rasters:?}");
+    let mut files = vec![dir.path().join("index.gpkg")];
+    files.extend(fs::read_dir(dir.path().join("state")).unwrap().map(|entry| entry.unwrap().path()));
+    for file in files.iter().filter(|file| file.is_file()) {
+        let bytes = fs::read(file).unwrap();
+        assert!(!bytes.windows(10).any(|part| part == b"opensesame"), "{}", file.display());
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rusqlite::types::Value;
+use tidegate_chaos::{Chaos, Config};
 use tidegate_raster::Compression;
 
 use crate::common::{Ran, tidegate};
@@ -109,6 +110,33 @@ fn each_record_clips_its_raster_into_a_file_of_its_own() {
     assert_eq!((ran.code, ran.count("no_match")), (0, 1), "{}", ran.stderr);
     let paths = rows(dir.path(), "SELECT path FROM \"index\" ORDER BY parcel_id");
     assert!(matches!(paths.as_slice(), [Value::Text(_), Value::Text(_), Value::Null]), "{paths:?}");
+}
+
+/// Records of a batch that name the same raster share it: its head and its blocks are asked for once.
+#[test]
+fn the_raster_of_a_batch_stays_open() {
+    let dir = workdir();
+    let config = Config { rasters: Some(dir.path().to_owned()), threads: 1, ..Config::default() };
+    let server = Chaos::start(config).unwrap();
+    let text = fs::read_to_string(dir.path().join("two.geojsonl")).unwrap();
+    let twice = [1, 2, 3].map(|n| text.replace("\"parcel_id\":", &format!("\"parcel_id\":{n}"))).join("\n");
+    let remote = twice.replace("scene.tif", &format!("{}/raster/scene.tif", server.url()));
+    fs::write(dir.path().join("remote.geojsonl"), remote).unwrap();
+    let manifest = format!(
+        "pipeline:\n  id: held\n{POLICIES}  source: {{ file: remote.geojsonl, batch_size: 10 }}\n  steps:\n    - raster: {{ clip: {{ record: true }}, name: \"{{parcel_id}}.tif\", output: out }}\n  sink: {{ file: index.gpkg, key: [parcel_id] }}\n"
+    );
+    fs::write(dir.path().join("m.yaml"), manifest).unwrap();
+    let (path, state) = (dir.path().join("m.yaml").display().to_string(), dir.path().join("state"));
+    let ran = tidegate(&["run", &path, "--state", &state.display().to_string(), "--quiet"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(fs::read_dir(dir.path().join("out")).unwrap().count(), 6);
+    for n in ["1", "2"] {
+        let features = format!("{n}.geojsonl");
+        command(dir.path(), &["clip", "scene.tif", &format!("{n}.tif"), "--features", &features]);
+        same(dir.path(), &format!("{n}.tif"), &format!("out/3{n}.tif"));
+    }
+    // One for the head, and at most one for each of the nine blocks.
+    assert!(server.stats().requests <= 10, "{} requests", server.stats().requests);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use calls::RasterCalls;
 pub(crate) use calls::RasterTrouble;
 pub use remote::RemoteBytes;
 pub use survey::{BandSurvey, RasterSurvey, sha256, survey};
-pub use work::{ClipBy, LocalCopy, RasterAction, RasterFailure, RasterInput, work};
+pub use work::{ClipBy, HeldRaster, LocalCopy, RasterAction, RasterFailure, RasterInput, work};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,12 +37,23 @@ use tidegate_core::call::CallPolicy;
 use tidegate_raster::{ByteSource, FileBytes, GeoTiff, RasterCause, RasterError, RasterLimits, SidecarName};
 use url::Url;
 
-use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
+use crate::http::{Allow, Client, ClientConfig, Credential, Exchange, ServiceDialect, Trace};
 use crate::preset;
-use crate::secret::Redactor;
+use crate::secret::{NamedSecret, Redactor};
 use crate::store::CloudSettings;
 #[cfg(feature = "object-store")]
 use crate::store::StoreSettings;
+
+/// The key of a service, for rasters of the same origin.
+#[derive(Clone, Debug)]
+pub struct RasterKey {
+    /// An address of the service.
+    pub home: Url,
+    /// Where the key goes in a request.
+    pub credentials: Vec<Credential>,
+    /// The key itself, which no message shows.
+    pub key: NamedSecret,
+}
 
 /// How remote rasters are read.
 #[derive(Clone, Debug)]
@@ -55,8 +66,12 @@ pub struct RasterReach {
     pub private: bool,
     /// The lanes of all calls. Clones share them.
     pub calls: Arc<RasterCalls>,
+    /// The key of the service that names the rasters. It is sent to the origin of the service only.
+    pub key: Option<RasterKey>,
     /// How to reach buckets.
     pub cloud: CloudSettings,
+    /// Whether files (`.aux.xml`, `.msk`) are looked for beside COGs too that say where they lie.
+    pub looks_beside_cogs: bool,
     /// Decides all jitter.
     pub seed: u64,
 }
@@ -68,7 +83,9 @@ impl Default for RasterReach {
             patience: tidegate_core::patience::DEFAULT,
             private: false,
             calls: Arc::default(),
+            key: None,
             cloud: CloudSettings::default(),
+            looks_beside_cogs: false,
             seed: 0,
         }
     }
@@ -101,7 +118,8 @@ pub fn shown(address: &str) -> String {
 /// If there is no such raster, or it cannot be reached. A wait that is too long is transient.
 pub fn bytes_of(address: &str, reach: &RasterReach) -> Result<Arc<dyn ByteSource>, RasterError> {
     if is_remote(address) {
-        return Ok(Arc::new(remote_bytes(address, reach)?));
+        let bytes = remote_bytes(address, reach)?;
+        return Ok(Arc::new(bytes.proven()?.unwrap_or(bytes)));
     }
     Ok(Arc::new(FileBytes::open(Path::new(address))?))
 }
@@ -114,15 +132,18 @@ pub fn open(address: &str, reach: &RasterReach, limits: &RasterLimits) -> Result
     if !is_remote(address) {
         return GeoTiff::open(bytes_of(address, reach)?, limits);
     }
-    let bytes = Arc::new(remote_bytes(address, reach)?);
-    let raster = GeoTiff::open(bytes.clone(), limits)?;
-    bytes.learn(raster.head());
-    Ok(raster)
+    remote_bytes(address, reach)?.raster(limits)
 }
 
 fn remote_bytes(address: &str, reach: &RasterReach) -> Result<RemoteBytes, RasterError> {
     let (name, reader) = reader(address, reach).map_err(|error| error.of(&shown(address)))?;
-    RemoteBytes::open(&name, reader, reach.calls.runtime()?, reach.policy.attempts_max)
+    RemoteBytes::open(
+        &name,
+        reader,
+        reach.calls.runtime()?,
+        reach.policy.attempts_max,
+        reach.looks_beside_cogs,
+    )
 }
 
 fn reader(address: &str, reach: &RasterReach) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
@@ -135,17 +156,25 @@ fn reader(address: &str, reach: &RasterReach) -> Result<(String, Arc<dyn remote:
     allow.url(&url).map_err(|error| invalid(format!("{error}; if you trust it, pass --allow-private")))?;
     let client = ClientConfig { allow, ..ClientConfig::default() };
     let client = Client::new(client, [&url]).map_err(|error| invalid(error.to_string()))?;
+    let (lanes, mut redactor) = (reach.calls.lanes(), Redactor::new());
+    let mut credentials = Vec::new();
+    if let Some(found) = reach.key.as_ref().filter(|found| found.home.origin() == url.origin()) {
+        redactor.add(&found.key.secret);
+        lanes.identify(&found.key.name, &found.key.secret);
+        credentials.clone_from(&found.credentials);
+    }
     let exchange = Exchange {
         client,
-        lanes: reach.calls.lanes(),
+        lanes,
         dialect: ServiceDialect::default(),
         policy: reach.policy,
-        redactor: Arc::new(Redactor::new()),
+        redactor: Arc::new(redactor),
         trace: Trace::Spans,
     };
     let reader = web::WebRanges {
         exchange,
         url,
+        credentials,
         patience: reach.patience,
         seed: reach.seed,
         asked: Arc::default(),

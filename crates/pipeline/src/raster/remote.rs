@@ -6,6 +6,9 @@
 //! and the end of each packed block around it, and these are read along and compared; everything else
 //! is read twice and must be the same both times. A server that sends the same wrong bytes each time is
 //! found by the checksum of the codec, or not at all; docs/raster.md says which.
+//!
+//! The head of such a COG is read once: it names the place and the size of each block, and a block that is
+//! found there as it says is the proof. A head that no block has proven at the end is read again then.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,11 +18,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tidegate_core::Code;
-use tidegate_raster::{ByteSource, Compression, RasterCause, RasterError, RasterHead, SidecarName, merge};
+use tidegate_raster::{
+    ByteSource, Compression, GeoTiff, RasterCause, RasterError, RasterHead, RasterLimits, SidecarName, merge,
+};
 use tokio::runtime::Runtime;
 
 /// The bytes from the start that are read at once and kept: the head of most files.
-const HEAD_LEN: u64 = 32 << 10;
+const HEAD_LEN: u64 = 16 << 10;
+/// Zeros of a head that are in doubt.
+const HOLE_LEN: usize = 512;
 const GAP_MAX: u64 = 16 << 10;
 const MERGED_LEN_MAX: u64 = 8 << 20;
 /// Ranges of one request for blocks that are under way at the same time.
@@ -56,34 +63,90 @@ pub struct RemoteBytes {
     doubts_max: u32,
     /// Blocks have leaders that tell whether the right bytes came.
     has_leaders: AtomicBool,
+    /// The head is right: a second answer is the same, or a block lies where it says.
+    is_proven: AtomicBool,
+    /// Whether files are looked for beside a COG.
+    looks_beside_cogs: bool,
 }
 
 impl RemoteBytes {
+    /// Reads the head, once. [`RemoteBytes::proven`] or a block proves it.
     pub(super) fn open(
         name: &str,
         reader: Arc<dyn RangeReader>,
         runtime: Arc<Runtime>,
         doubts_max: u32,
+        looks_beside_cogs: bool,
     ) -> Result<RemoteBytes, RasterError> {
-        let first = runtime.block_on(async {
-            let (mut head, mut version) = reader.first(HEAD_LEN).await?;
-            for _ in 0..doubts_max {
-                let (again, same) = reader.first(HEAD_LEN).await?;
-                if again == head && same == version {
-                    return Ok((head, version));
+        let (head, version) = runtime.block_on(reader.first(HEAD_LEN)).map_err(|error| error.of(name))?;
+        Ok(RemoteBytes {
+            name: name.to_owned(),
+            reader,
+            runtime,
+            version,
+            head,
+            doubts_max,
+            has_leaders: AtomicBool::new(false),
+            is_proven: AtomicBool::new(false),
+            looks_beside_cogs,
+        })
+    }
+
+    /// Reads the head again; nothing if it is the same, or else what two answers agree on.
+    pub(super) fn proven(&self) -> Result<Option<RemoteBytes>, RasterError> {
+        if self.is_proven.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let agreed = self.runtime.block_on(async {
+            let mut last = None;
+            for _ in 0..self.doubts_max.max(1) {
+                let next = self.reader.first(HEAD_LEN).await?;
+                if (&next.0, &next.1) == (&self.head, &self.version) {
+                    return Ok(None);
                 }
-                (head, version) = (again, same);
+                if last.as_ref() == Some(&next) {
+                    return Ok(last);
+                }
+                last = Some(next);
             }
             Err(doubtful(0..HEAD_LEN))
         });
-        let (head, version) = first.map_err(|error| error.of(name))?;
-        let has_leaders = AtomicBool::new(false);
-        Ok(RemoteBytes { name: name.to_owned(), reader, runtime, version, head, doubts_max, has_leaders })
+        let Some((head, version)) = agreed.map_err(|error: RasterError| error.of(&self.name))? else {
+            self.is_proven.store(true, Ordering::Relaxed);
+            return Ok(None);
+        };
+        Ok(Some(RemoteBytes {
+            name: self.name.clone(),
+            reader: self.reader.clone(),
+            runtime: self.runtime.clone(),
+            version,
+            head,
+            doubts_max: self.doubts_max,
+            has_leaders: AtomicBool::new(false),
+            is_proven: AtomicBool::new(true),
+            looks_beside_cogs: self.looks_beside_cogs,
+        }))
     }
 
-    /// Learns from the head of the raster how its blocks can be checked. Plain blocks have all the same
-    /// size, so leaders do not tell one from another.
-    pub fn learn(&self, head: &RasterHead) {
+    /// Opens the raster. What nothing else can prove is read again: the head of a file whose blocks do not
+    /// tell, and one that is not that of a raster.
+    pub(super) fn raster(self, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
+        let bytes = Arc::new(self);
+        let first = GeoTiff::open(bytes.clone(), limits);
+        match &first {
+            Ok(raster) if bytes.learn(raster.head()) => return first,
+            Err(error) if error.is_transient() => return first,
+            _ => {}
+        }
+        let Some(bytes) = bytes.proven()?.map(Arc::new) else { return first };
+        let raster = GeoTiff::open(bytes.clone(), limits)?;
+        bytes.learn(raster.head());
+        Ok(raster)
+    }
+
+    /// Learns from the head of the raster how its blocks can be checked; whether they can prove the head.
+    /// Plain blocks have all the same size, so leaders do not tell one from another.
+    fn learn(&self, head: &RasterHead) -> bool {
         let says = |text: &str| head.ghost.as_ref().is_some_and(|ghost| ghost.contains(text));
         let is_packed = head.levels.iter().all(|level| level.compression != Compression::None);
         let has = is_packed
@@ -92,6 +155,12 @@ impl RemoteBytes {
             && says("KNOWN_INCOMPATIBLE_EDITION=NO")
             && !says("MASK_INTERLEAVED_WITH_IMAGERY=YES");
         self.has_leaders.store(has, Ordering::Relaxed);
+        has && !self.has_hole()
+    }
+
+    /// Whether a part of the head is nothing but zeros, as a broken cache sends them.
+    fn has_hole(&self) -> bool {
+        self.head.chunks(HOLE_LEN).any(|part| part.iter().all(|byte| *byte == 0))
     }
 
     /// Bytes that were read with the head; nothing if they reach beyond it.
@@ -146,6 +215,7 @@ impl RemoteBytes {
                 (is_led && is_trailed).then(|| bytes.slice(from..to))
             };
             if let Some(all) = blocks.iter().map(cut).collect::<Option<Vec<Bytes>>>() {
+                self.is_proven.store(true, Ordering::Relaxed);
                 return Ok(all);
             }
         }
@@ -223,24 +293,42 @@ impl ByteSource for RemoteBytes {
     }
 
     fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, RasterError> {
-        self.runtime.block_on(self.ranges(ranges)).map_err(|error| error.of(&self.name))
+        self.runtime.block_on(self.ranges(ranges)).map_err(|error| {
+            // A head that nothing has proven may be to blame.
+            let doubt = if error.is_transient() { None } else { self.unchanged().err() };
+            doubt.unwrap_or(error).of(&self.name)
+        })
     }
 
+    /// All answers were of the same ETag. Without one, the head is compared.
     fn unchanged(&self) -> Result<(), RasterError> {
-        let now = self.runtime.block_on(self.reader.first(1)).map_err(|error| error.of(&self.name))?;
-        if now.1 == self.version {
-            return Ok(());
+        if self.version.etag.is_none() {
+            self.is_proven.store(false, Ordering::Relaxed);
         }
-        Err(RasterError::new(RasterCause::Changed, "the object was replaced while it was read")
-            .of(&self.name))
+        match self.proven()? {
+            None => Ok(()),
+            Some(_) => Err(RasterError::new(
+                RasterCause::Changed,
+                "its head was another when it was read again: the object was replaced, or the server sends wrong bytes",
+            )
+            .of(&self.name)),
+        }
+    }
+
+    fn looks_beside_cogs(&self) -> bool {
+        self.looks_beside_cogs
     }
 
     fn beside(&self, suffix: SidecarName<'_>) -> Result<Option<Arc<dyn ByteSource>>, RasterError> {
         let Some((name, reader)) = self.reader.beside(suffix) else { return Ok(None) };
-        match RemoteBytes::open(&name, reader, self.runtime.clone(), self.doubts_max) {
-            Ok(bytes) => Ok(Some(Arc::new(bytes))),
+        let (runtime, doubts_max) = (self.runtime.clone(), self.doubts_max);
+        match RemoteBytes::open(&name, reader, runtime, doubts_max, self.looks_beside_cogs) {
+            Ok(bytes) => Ok(Some(Arc::new(bytes.proven()?.unwrap_or(bytes)))),
             Err(error) if error.cause == RasterCause::Refused(Code::NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

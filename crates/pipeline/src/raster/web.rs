@@ -16,13 +16,15 @@ use url::Url;
 use super::calls::{RasterCalls, RasterTrouble};
 use super::remote::{ObjectVersion, RangeReader};
 use crate::call;
-use crate::http::{Exchange, Request, Response, ServiceDialect};
+use crate::http::{Credential, Exchange, Request, Response, ServiceDialect};
 
 /// A way to one object on a web server.
 #[derive(Clone)]
 pub(super) struct WebRanges {
     pub(super) exchange: Exchange<()>,
     pub(super) url: Url,
+    /// Sent along; `url` is where they belong.
+    pub(super) credentials: Vec<Credential>,
     pub(super) patience: Duration,
     pub(super) seed: u64,
     /// The number of calls so far, for the jitter.
@@ -77,6 +79,7 @@ impl WebRanges {
 
     async fn ask(&self, wanted: Range<u64>, of: Option<&ObjectVersion>) -> Result<Response, RasterError> {
         let mut request = Request::get(self.url.clone());
+        request.credentials.clone_from(&self.credentials);
         let range = format!("bytes={}-{}", wanted.start, wanted.end.saturating_sub(1));
         let mut insert = |name, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {

@@ -119,7 +119,8 @@ impl From<io::Error> for RasterFailure {
     }
 }
 
-/// Does it. What a repair has to say comes along.
+/// Does it. What a repair has to say comes along. A raster that is clipped by its record stays open in
+/// `held` for the next record.
 ///
 /// # Errors
 /// If the raster cannot be read whole; there is no file then.
@@ -129,6 +130,7 @@ pub fn work(
     target: &Path,
     cog: &CogOptions,
     reach: &RasterReach,
+    held: &mut HeldRaster,
 ) -> Result<Option<RepairReport>, RasterFailure> {
     let from = input.addresses.first().map(String::as_str).unwrap_or_default();
     let raster = || open(from, reach, &RasterLimits::default());
@@ -149,12 +151,17 @@ pub fn work(
             let warp = Warp::new(&raster, options)?;
             paint(&warp, warp.spec(), target, cog, &|| raster.source().unchanged())?;
         }
+        RasterAction::Clip { bounds, by: ClipBy::Record, all_touched } => {
+            held.with(from, reach, |raster| {
+                let shape = shape_of_record(raster, input.outline, *all_touched)?;
+                clip(raster, *bounds, Some(shape), target, cog)
+            })?;
+        }
         RasterAction::Clip { bounds, by, all_touched } => {
             let raster = raster()?;
             let shapes = match by {
-                ClipBy::Box => None,
                 ClipBy::File(file) => Some(shapes_of_file(&raster, file, *all_touched)?),
-                ClipBy::Record => Some(shape_of_record(&raster, input.outline, *all_touched)?),
+                ClipBy::Box | ClipBy::Record => None,
             };
             clip(&raster, *bounds, shapes, target, cog)?;
         }
@@ -172,6 +179,43 @@ pub fn work(
         RasterAction::Mosaic(options) => mosaic(options, input.addresses, target, cog, reach)?,
     }
     Ok(None)
+}
+
+/// A raster that is still open, with the blocks that it holds, for records that name the same one.
+#[derive(Default)]
+pub struct HeldRaster(Option<(String, GeoTiff)>);
+
+impl HeldRaster {
+    /// Does something with the raster at an address. One that was open and has changed since is opened anew,
+    /// because the change is no fault of this record.
+    fn with(
+        &mut self,
+        address: &str,
+        reach: &RasterReach,
+        work: impl Fn(&GeoTiff) -> Result<(), RasterFailure>,
+    ) -> Result<(), RasterFailure> {
+        if let Some((_, raster)) = self.0.take_if(|(known, _)| known == address) {
+            match work(&raster) {
+                Err(RasterFailure::Record(problem)) if problem.code == Code::CONFLICT => {}
+                Err(failure) if !matches!(failure, RasterFailure::Outside(_)) => return Err(failure),
+                done => {
+                    self.0 = Some((address.to_owned(), raster));
+                    return done;
+                }
+            }
+        }
+        let raster = open(address, reach, &RasterLimits::default())?;
+        let done = work(&raster);
+        if matches!(done, Ok(()) | Err(RasterFailure::Outside(_))) {
+            self.0 = Some((address.to_owned(), raster));
+        }
+        done
+    }
+
+    /// Closes it, so that the next records see a file that was replaced.
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// Paints and writes a result. It gets its name only if the source is still what it was.
@@ -203,7 +247,11 @@ fn clip(
 ) -> Result<(), RasterFailure> {
     let clip = RasterClip::new(raster, bounds, shapes, ClipExtent::Crop, None);
     let mut clip = clip.map_err(|error| match error.cause {
-        RasterCause::Invalid => RasterFailure::Outside(Problem::new(Code::OUT_OF_BOUNDS, error.to_string())),
+        // Nothing was read that proves where the raster lies.
+        RasterCause::Invalid => match raster.source().unchanged() {
+            Ok(()) => RasterFailure::Outside(Problem::new(Code::OUT_OF_BOUNDS, error.to_string())),
+            Err(doubt) => doubt.into(),
+        },
         _ => error.into(),
     })?;
     let cog = clip.options(cog);

@@ -1,7 +1,7 @@
 //! The services of a manifest, with what their steps share.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -21,6 +21,8 @@ use crate::call::RefusalCounter;
 use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Policy};
+use crate::profile::Profiles;
+use crate::raster::RasterKey;
 use crate::secret::{NamedSecret, Redactor, SecretRef};
 use crate::traffic::Traffic;
 
@@ -32,6 +34,8 @@ const WINDOW_BATCHES: usize = 4;
 /// The services of a manifest, with what they share: the traffic, the cache and the stop.
 pub struct Services {
     forms: BTreeMap<String, (manifest::ServiceSpec, Policy)>,
+    /// The catalogue that the source takes its assets from.
+    assets_of: Option<String>,
     cache: Option<PathBuf>,
     window: usize,
     /// Set to stop a run from outside.
@@ -59,7 +63,27 @@ impl Services {
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
         let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
         let patience = traffic.patience();
-        Services { forms, cache, window, stop, traffic, patience, run }
+        let source = manifest.pipeline.source.as_ref().filter(|source| !source.assets.is_empty());
+        let assets_of = source.and_then(|source| source.service.clone());
+        Services { forms, assets_of, cache, window, stop, traffic, patience, run }
+    }
+
+    /// The key of the catalogue that the source takes its assets from.
+    ///
+    /// # Errors
+    /// If it cannot be read, or sent.
+    pub(super) fn asset_key(&self) -> Result<Option<RasterKey>, String> {
+        let Some(name) = &self.assets_of else { return Ok(None) };
+        let (form, _) = self.get(name)?;
+        let (Some(key), Some(address)) = (secret(form)?, form.url.as_deref()) else { return Ok(None) };
+        let profiles = form.profiles.as_deref().map(Path::new);
+        let profile = Profiles::one(form.profile.as_deref().unwrap_or("stac"), profiles);
+        let credentials = profile.map_err(|e| e.to_string())?.credentials(Some(&key));
+        Ok(Some(RasterKey {
+            home: Url::parse(address).map_err(|e| format!("services.{name}: {e}"))?,
+            credentials: credentials.map_err(|e| format!("services.{name}: {e}"))?,
+            key,
+        }))
     }
 
     /// The calls of the run.

@@ -27,6 +27,8 @@ class RemoteOptions(TypedDict, total=False):
     """The longest wait that the server may ask for (15 minutes); then TryLater is raised."""
     allow_private: bool
     """Allow host names to resolve to private addresses."""
+    sidecars: bool
+    """Look for .aux.xml and .msk beside remote COGs too, which have their position and mask inside."""
     endpoint: str
     """The URL of the service of a bucket."""
     region: str

@@ -205,6 +205,17 @@ impl<'a> RasterClip<'a> {
         self.copies &= same;
     }
 
+    /// Whether a block of the source becomes a tile of the result.
+    fn is_copied(&self, block: PixelWindow) -> bool {
+        let place = block.x.checked_sub(self.window.x).zip(block.y.checked_sub(self.window.y));
+        place.is_some_and(|(x, y)| {
+            self.window.contains(&block)
+                && self.can_copy(PixelWindow::new(x, y, block.width, block.height)).is_some()
+                && x.is_multiple_of(block.width)
+                && y.is_multiple_of(block.height)
+        })
+    }
+
     /// The block of the source that a tile of the result is, if it can be copied as it is packed.
     fn can_copy(&self, window: PixelWindow) -> Option<u64> {
         let head = self.source.head();
@@ -264,7 +275,10 @@ impl Painter for RasterClip<'_> {
         let whole = inside.as_ref().is_none_or(|inside| inside.iter().all(|inside| *inside != 0));
         if self.shapes.is_none() {
             // All of a box is needed. Of outlines, the tiles between them are not.
-            let failed = self.preloaded.get_or_init(|| self.source.preload(&self.bands, self.window).err());
+            let failed = self.preloaded.get_or_init(|| {
+                let is_copied = |block: PixelWindow| self.is_copied(block);
+                self.source.preload(&self.bands, self.window, &is_copied).err()
+            });
             if let Some(error) = failed {
                 return Err(error.clone());
             }

@@ -1,12 +1,22 @@
 //! Unpacked blocks that the next window is likely to ask for again, oldest out first.
+//!
+//! A block is known by its place in the file and not by its number: a file may name one block for
+//! thousands of numbers, and it is unpacked once.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::sample::SampleData;
 
-/// The picture and the block.
-type BlockKey = (usize, u64);
+/// A block as it lies in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockKey {
+    pub(crate) picture: usize,
+    pub(crate) place: Range<u64>,
+    /// The last strip of a picture has fewer rows than others.
+    pub(crate) rows: u32,
+}
 
 #[derive(Default)]
 struct CacheState {
@@ -26,9 +36,9 @@ impl BlockCache {
         BlockCache { state: Mutex::default(), len_max }
     }
 
-    pub(crate) fn get(&self, key: BlockKey) -> Option<Arc<SampleData>> {
+    pub(crate) fn get(&self, key: &BlockKey) -> Option<Arc<SampleData>> {
         let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.blocks.get(&key).cloned()
+        state.blocks.get(key).cloned()
     }
 
     pub(crate) fn put(&self, key: BlockKey, block: &Arc<SampleData>) {
@@ -37,7 +47,7 @@ impl BlockCache {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if state.blocks.insert(key, block.clone()).is_none() {
+        if state.blocks.insert(key.clone(), block.clone()).is_none() {
             state.order.push_back(key);
             state.len += len;
         }
@@ -58,11 +68,13 @@ mod tests {
     fn the_oldest_leave_when_it_is_full() {
         let cache = BlockCache::new(100);
         let block = Arc::new(SampleData::U8(vec![0; 40]));
+        let key = |at: u64| BlockKey { picture: 0, place: at..at + 1, rows: 1 };
         for at in 0..3 {
-            cache.put((0, at), &block);
+            cache.put(key(at), &block);
         }
-        assert!(cache.get((0, 0)).is_none() && cache.get((0, 1)).is_some() && cache.get((0, 2)).is_some());
-        cache.put((0, 9), &Arc::new(SampleData::U8(vec![0; 101])));
-        assert!(cache.get((0, 9)).is_none() && cache.get((0, 2)).is_some());
+        let has = |at: u64| cache.get(&key(at)).is_some();
+        assert!(!has(0) && has(1) && has(2));
+        cache.put(key(9), &Arc::new(SampleData::U8(vec![0; 101])));
+        assert!(!has(9) && has(2));
     }
 }

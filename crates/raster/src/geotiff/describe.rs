@@ -5,10 +5,10 @@ use tidegate_geo::{Bounds, xml};
 
 use super::directory::{Directory, DirectoryChain, HeadBytes};
 use super::picture::Picture;
-use super::sidecar;
+use super::sidecar::{self, AuxXml};
 use crate::error::RasterError;
 use crate::grid::{Affine, RasterGrid};
-use crate::head::{BandInfo, MaskKind, NoData, PlacedBy, RasterHead};
+use crate::head::{BandInfo, MaskKind, NoData, PlacedBy, RasterHead, promises_cog};
 use crate::limits::RasterLimits;
 use crate::sample::{Pixel, SampleType};
 use crate::with_pixel;
@@ -126,7 +126,17 @@ pub(super) fn head(
         transform = None;
     }
     let mut placed_by = transform.map(|_| PlacedBy::Tags);
-    let aux = sidecar::aux_xml(head.source.as_ref())?.unwrap_or_default();
+    let ghost = ghost(head, chain)?;
+    let bounds_of = |transform: Option<Affine>| -> Option<Bounds> {
+        transform.and_then(|transform| RasterGrid { width, height, transform, crs: None }.bounds())
+    };
+    let is_complete = promises_cog(ghost.as_deref())
+        && keys.as_ref().and_then(|keys| keys.crs(bounds_of(transform))).is_some_and(|crs| crs.is_ok())
+        && transform.is_some();
+    let aux = match is_complete && !head.source.looks_beside_cogs() {
+        true => AuxXml::default(),
+        false => sidecar::aux_xml(head.source.as_ref())?.unwrap_or_default(),
+    };
     if let Some(found) = aux.transform {
         (transform, placed_by) = (Some(found), Some(PlacedBy::AuxXml));
     }
@@ -134,10 +144,8 @@ pub(super) fn head(
         transform = sidecar::world_file(head.source.as_ref())?;
         placed_by = transform.map(|_| PlacedBy::WorldFile);
     }
-    let bounds: Option<Bounds> =
-        transform.and_then(|transform| RasterGrid { width, height, transform, crs: None }.bounds());
     let is_point = keys.as_ref().is_some_and(GeoKeys::is_point);
-    let crs = aux.crs.or_else(|| keys.and_then(|keys| keys.crs(bounds)));
+    let crs = aux.crs.or_else(|| keys.and_then(|keys| keys.crs(bounds_of(transform))));
 
     let mut band_info = vec![BandInfo::default(); bands as usize];
     let mut metadata = Vec::new();
@@ -188,7 +196,7 @@ pub(super) fn head(
         mask_levels,
         is_big: chain.form.big,
         is_big_endian: chain.form.big_endian,
-        ghost: ghost(head, chain)?,
+        ghost,
         warnings,
     })
 }

@@ -14,8 +14,8 @@ use crate::limits::RasterLimits;
 use crate::source::ByteSource;
 
 /// What is read of the head at once.
-const PAGE_LEN: u64 = 32 << 10;
-const PAGES_MAX: usize = 64;
+const PAGE_LEN: u64 = 16 << 10;
+const PAGES_MAX: usize = 128;
 /// More tags than any picture has.
 const TAGS_MAX: u64 = 4096;
 

@@ -7,8 +7,9 @@ mod picture;
 mod sidecar;
 mod window;
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -17,7 +18,7 @@ use crate::head::{MaskKind, RasterHead};
 use crate::limits::RasterLimits;
 use crate::sample::{SampleData, SampleType};
 use crate::source::{ByteSource, SidecarName};
-use cache::BlockCache;
+use cache::{BlockCache, BlockKey};
 use describe::Pictures;
 use directory::HeadBytes;
 use picture::Picture;
@@ -30,6 +31,8 @@ pub struct GeoTiff {
     head: RasterHead,
     pictures: Pictures,
     cache: BlockCache,
+    /// Packed blocks that were read ahead and will be copied, by the place where they begin.
+    packed: Mutex<HashMap<u64, Bytes>>,
     /// The file of the mask beside it.
     beside: Option<Box<GeoTiff>>,
 }
@@ -47,6 +50,7 @@ impl GeoTiff {
     fn opened(source: Arc<dyn ByteSource>, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
         let mut file = GeoTiff::alone(source, limits)?;
         if file.head.mask.is_none()
+            && file.looks_beside()
             && let Some(beside) = file.bytes.source.beside(SidecarName::Added("msk"))?
         {
             let mask = GeoTiff::alone(beside.clone(), limits).map_err(|error| error.of(beside.name()))?;
@@ -61,6 +65,11 @@ impl GeoTiff {
         Ok(file)
     }
 
+    /// Whether files beside it count.
+    fn looks_beside(&self) -> bool {
+        self.bytes.source.looks_beside_cogs() || !self.head.is_complete_cog()
+    }
+
     /// Without a mask beside it.
     fn alone(source: Arc<dyn ByteSource>, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
         let bytes = HeadBytes::new(source)?;
@@ -69,7 +78,15 @@ impl GeoTiff {
         let pictures = describe::pictures(&bytes, &chain, limits, &mut warnings)?;
         let head = describe::head(&bytes, &chain, &pictures, limits, warnings)?;
         let cache = BlockCache::new(limits.cache_len_max);
-        Ok(GeoTiff { bytes, limits: limits.clone(), head, pictures, cache, beside: None })
+        Ok(GeoTiff {
+            bytes,
+            limits: limits.clone(),
+            head,
+            pictures,
+            cache,
+            packed: Mutex::default(),
+            beside: None,
+        })
     }
 
     /// What it says of itself.
@@ -125,8 +142,12 @@ impl GeoTiff {
     /// If it cannot be read.
     pub fn packed_block(&self, level: usize, index: u64) -> Result<Option<Bytes>, RasterError> {
         let Some(place) = self.block_place(level, index)? else { return Ok(None) };
-        let len = (place.end - place.start) as usize;
-        Ok(Some(self.bytes.source.read_at(place.start, len)?))
+        let ahead = self.packed.lock().unwrap_or_else(PoisonError::into_inner).remove(&place.start);
+        if let Some(packed) = ahead.filter(|packed| packed.len() as u64 == place.end - place.start) {
+            return Ok(Some(packed));
+        }
+        // By ranges, because a remote source knows how to check a block.
+        Ok(self.bytes.source.read_ranges(&[place])?.pop())
     }
 
     /// The values of a packed block of this file.
@@ -176,12 +197,20 @@ impl GeoTiff {
     /// # Errors
     /// If it cannot be read or unpacked to its exact size.
     pub fn block(&self, level: usize, index: u64) -> Result<Option<Arc<SampleData>>, RasterError> {
-        if let Some(block) = self.cache.get((level, index)) {
+        let Some(place) = self.block_place(level, index)? else { return Ok(None) };
+        let key = self.key(level, index, &place)?;
+        if let Some(block) = self.cache.get(&key) {
             return Ok(Some(block));
         }
         let Some(packed) = self.packed_block(level, index)? else { return Ok(None) };
         let block = Arc::new(self.unpack_block(level, index, &packed)?);
-        self.cache.put((level, index), &block);
+        self.cache.put(key, &block);
         Ok(Some(block))
+    }
+
+    /// A block of a picture as the cache knows it.
+    fn key(&self, picture: usize, index: u64, place: &Range<u64>) -> Result<BlockKey, RasterError> {
+        let rows = self.picture(picture)?.block_rows(index).map_or(0, |(_, rows)| rows);
+        Ok(BlockKey { picture, place: place.clone(), rows })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every block is unpacked completely, known to be absent, or the whole window fails.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::GeoTiff;
 use super::picture::Picture;
@@ -74,9 +74,26 @@ impl GeoTiff {
         Ok(Some(mask))
     }
 
+    /// Whether no block of a window of the picture is in the file.
+    pub(crate) fn is_absent(&self, bands: &[u32], window: PixelWindow) -> Result<bool, RasterError> {
+        let picture = self.level(0)?;
+        for block in touched(picture, bands, window) {
+            if picture.place(&self.bytes, &self.limits, block.index)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads the blocks of a window of the picture into the cache, neighbours together, if all of them fit
-    /// there. The tiles of a small result then need no requests of their own.
-    pub(crate) fn preload(&self, bands: &[u32], window: PixelWindow) -> Result<(), RasterError> {
+    /// there. The tiles of a small result then need no requests of their own. Packed bytes are kept of those
+    /// blocks that will be copied.
+    pub(crate) fn preload(
+        &self,
+        bands: &[u32],
+        window: PixelWindow,
+        is_copied: &dyn Fn(PixelWindow) -> bool,
+    ) -> Result<(), RasterError> {
         let picture = self.level(0)?;
         let layout = picture.level.layout;
         let span = |first: u32, end: u32, block: u32| u64::from(end.div_ceil(block) - first / block);
@@ -92,17 +109,25 @@ impl GeoTiff {
         let of_file = |error: RasterError| error.of(self.source().name());
         let (mut wanted, mut ranges) = (Vec::new(), Vec::new());
         for block in touched(picture, bands, window) {
-            if self.cache.get((0, block.index)).is_none()
-                && let Some(place) = picture.place(&self.bytes, &self.limits, block.index).map_err(of_file)?
+            let place = picture.place(&self.bytes, &self.limits, block.index).map_err(of_file)?;
+            if let Some(place) = place
+                && self.cache.get(&self.key(0, block.index, &place)?).is_none()
             {
-                wanted.push(block.index);
+                wanted.push(block);
                 ranges.push(place);
             }
         }
         let packed = self.source().read_ranges(&ranges).map_err(of_file)?;
-        for ((index, packed), range) in wanted.into_iter().zip(packed).zip(ranges) {
-            let data = picture.unpack(index, &packed, range.start).map_err(of_file)?;
-            self.cache.put((0, index), &Arc::new(data));
+        for ((block, packed), range) in wanted.into_iter().zip(packed).zip(ranges) {
+            let key = self.key(0, block.index, &range)?;
+            if self.cache.get(&key).is_none() {
+                let data = picture.unpack(block.index, &packed, range.start).map_err(of_file)?;
+                self.cache.put(key, &Arc::new(data));
+            }
+            if is_copied(block.pixels) {
+                let mut ahead = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+                ahead.insert(range.start, packed);
+            }
         }
         Ok(())
     }
@@ -151,14 +176,14 @@ impl GeoTiff {
         let mut wanted = Vec::new();
         let (mut ranges, mut batch_len) = (Vec::new(), 0);
         for block in touched(picture, bands, window) {
-            if let Some(data) = self.cache.get((at, block.index)) {
-                deposit(picture, &block, Some(&data), fill, bands, window, &mut out);
-                continue;
-            }
             let Some(place) = picture.place(&self.bytes, &self.limits, block.index)? else {
                 deposit(picture, &block, None, fill, bands, window, &mut out);
                 continue;
             };
+            if let Some(data) = self.cache.get(&self.key(at, block.index, &place)?) {
+                deposit(picture, &block, Some(&data), fill, bands, window, &mut out);
+                continue;
+            }
             batch_len += place.end - place.start;
             ranges.push(place);
             wanted.push(block);
@@ -189,8 +214,15 @@ impl GeoTiff {
         }
         let packed = self.source().read_ranges(ranges)?;
         for ((block, packed), range) in wanted.drain(..).zip(packed).zip(ranges.iter()) {
-            let data = Arc::new(picture.unpack(block.index, &packed, range.start)?);
-            self.cache.put((at, block.index), &data);
+            let key = self.key(at, block.index, range)?;
+            let data = match self.cache.get(&key) {
+                Some(data) => data,
+                None => {
+                    let data = Arc::new(picture.unpack(block.index, &packed, range.start)?);
+                    self.cache.put(key, &data);
+                    data
+                }
+            };
             deposit(picture, &block, Some(&data), fill, bands, window, out);
         }
         ranges.clear();

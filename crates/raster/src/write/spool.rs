@@ -49,6 +49,8 @@ struct SpoolState {
     packers: Vec<(Packer, Packer)>,
     /// An empty tile, packed, and its mask.
     empty: Option<PackedPair>,
+    /// The tile that was packed last: sea and sky repeat, and so do the blocks of bombs.
+    last: Option<Arc<(Samples, Vec<u8>)>>,
 }
 
 struct SpoolShared {
@@ -106,7 +108,8 @@ impl TileSpool {
             ..form.clone()
         };
         let first = (Packer::new(form.clone(), options.effort)?, Packer::new(mask_form.clone(), None)?);
-        let state = SpoolState { places, end: 0, failed: None, packers: vec![first], empty: None };
+        let state =
+            SpoolState { places, end: 0, failed: None, packers: vec![first], empty: None, last: None };
         let shared = Arc::new(SpoolShared {
             file: tempfile::tempfile_in(directory)?,
             spec: spec.clone(),
@@ -208,16 +211,21 @@ impl SpoolShared {
             self.store(level, index, false, &empty)?;
             return if self.spec.has_mask { self.store(level, index, true, &mask) } else { Ok(()) };
         };
-        let bytes = match tile.packed {
-            Some(bytes) => bytes,
-            None => packer
-                .pack(with_pixel!(samples.sample(), T => side_by_side::<T>(&samples, self.block as usize)))?,
-        };
-        self.store(level, index, false, &bytes)?;
         if let Some(mask) = &tile.mask {
             let packed = mask_packer.bytes(&bits(mask, &samples, self.block as usize))?;
             self.store(level, index, true, &packed)?;
         }
+        if let Some(bytes) = tile.packed {
+            return self.store(level, index, false, &bytes);
+        }
+        let last = self.state().last.clone();
+        if let Some(same) = last.filter(|last| is_same(&last.0, &samples)) {
+            return self.store(level, index, false, &same.1);
+        }
+        let block = self.block as usize;
+        let bytes = packer.pack(with_pixel!(samples.sample(), T => side_by_side::<T>(&samples, block)))?;
+        self.store(level, index, false, &bytes)?;
+        self.state().last = Some(Arc::new((samples, bytes)));
         Ok(())
     }
 
@@ -257,6 +265,11 @@ impl SpoolShared {
         };
         Ok(self.file.write_all_at(bytes, offset)?)
     }
+}
+
+/// Whether two tiles have the same values, bit by bit. Two that differ do so within their first values.
+fn is_same(a: &Samples, b: &Samples) -> bool {
+    (a.width, a.height) == (b.width, b.height) && a.data.bytes() == b.data.bytes()
 }
 
 /// From band after band to pixel after pixel, in a full block: what is outside repeats the last pixel,

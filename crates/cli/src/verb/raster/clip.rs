@@ -93,7 +93,9 @@ fn work(
         })?;
         shapes = Some(by);
     }
-    let mut clip = RasterClip::new(source, bounds, shapes, args.extent, args.nodata)?;
+    let clip = RasterClip::new(source, bounds, shapes, args.extent, args.nodata);
+    // Nothing was read that proves where the raster lies.
+    let mut clip = clip.map_err(|error| source.source().unchanged().err().unwrap_or(error))?;
     let asked = args.how.options();
     let options = if args.repack { asked } else { clip.options(&asked) };
     clip.prepare(&options);

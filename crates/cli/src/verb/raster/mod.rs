@@ -74,8 +74,12 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 /// Opens a raster: a file, or an address on a web server or in an object store.
 fn open(file: &Path) -> Result<GeoTiff, RasterError> {
-    let address = file.to_string_lossy();
-    tidegate_pipeline::raster::open(&address, &reach::get(), &RasterLimits::default())
+    open_within(file, &RasterLimits::default())
+}
+
+/// The same within other limits.
+fn open_within(file: &Path, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
+    tidegate_pipeline::raster::open(&file.to_string_lossy(), &reach::get(), limits)
 }
 
 /// A file or an address as it may be printed.

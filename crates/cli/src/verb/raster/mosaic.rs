@@ -2,16 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use tidegate_raster::{
-    FileBytes, GeoTiff, Mosaic, MosaicOptions, NoData, Priority, RasterLimits, Resampling, paint_file,
-};
+use tidegate_raster::{Mosaic, MosaicOptions, NoData, Priority, RasterLimits, Resampling, paint_file};
 
 use super::cog::CogArgs;
-use super::give_up;
 use super::shared::{EndArgs, GridArgs, nodata, unchanged};
 use super::warp::method;
+use super::{give_up, open_within};
 use crate::exit::Exit;
 use crate::layer;
 
@@ -70,7 +67,7 @@ pub(super) fn run(args: &MosaicRasters) -> io::Result<Exit> {
     limits.cache_len_max = (2 * limits.cache_len_max / args.inputs.len().max(1)).min(limits.cache_len_max);
     let mut sources = Vec::with_capacity(args.inputs.len());
     for input in &args.inputs {
-        match FileBytes::open(input).and_then(|bytes| GeoTiff::open(Arc::new(bytes), &limits)) {
+        match open_within(input, &limits) {
             Ok(raster) => sources.push(raster),
             Err(error) => return Ok(give_up("mosaic", input, &error)),
         }

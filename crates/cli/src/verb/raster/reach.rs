@@ -34,6 +34,9 @@ pub(crate) struct ReachArgs {
     /// Allow host names to resolve to private addresses
     #[arg(long, global = true)]
     allow_private: bool,
+    /// Look for .aux.xml and .msk beside remote COGs too, which have their position and mask inside
+    #[arg(long, global = true)]
+    sidecars: bool,
     #[command(flatten)]
     cloud: CloudArgs,
 }
@@ -43,6 +46,7 @@ pub(super) fn set(args: &ReachArgs) {
     let mut reach = RasterReach {
         patience: args.patience,
         private: args.allow_private,
+        looks_beside_cogs: args.sidecars,
         cloud: args.cloud.settings(args.allow_private),
         ..RasterReach::default()
     };

@@ -107,21 +107,21 @@ pub(super) fn run(args: &WarpRaster) -> io::Result<Exit> {
     let done = Warp::new(source, &options).and_then(|warp| {
         let summary =
             paint_file(&warp, warp.spec(), &args.output, &args.how.options(), &|| unchanged(&raster))?;
-        Ok((warp, summary))
+        if !args.end.quiet {
+            report_operation(&warp);
+        }
+        Ok((warp.spec().clone(), summary))
     });
-    let (warp, summary) = match done {
-        Ok(done) => done,
-        Err(error) => return Ok(give_up("warp", &args.input, &error)),
-    };
-    if !args.end.quiet {
-        if let Some(operation) = warp.operation() {
-            out::say(&layer::operation_words(operation));
-            layer::grid_words(operation, "--grids").iter().for_each(|line| out::say(line));
-        }
-        if !warp.shows_holes() {
-            out::say("warning: pixels without a value are 0; --nodata or --alpha tells them from values");
-        }
+    args.end.done("warp", &args.input, &args.output, done)
+}
+
+/// Says by which operation positions were computed, and what to mind.
+fn report_operation(warp: &Warp<'_>) {
+    if let Some(operation) = warp.operation() {
+        out::say(&layer::operation_words(operation));
+        layer::grid_words(operation, "--grids").iter().for_each(|line| out::say(line));
     }
-    args.end.wrote(&args.output, warp.spec(), &summary, None)?;
-    Ok(Exit::Done)
+    if !warp.shows_holes() {
+        out::say("warning: pixels without a value are 0; --nodata or --alpha tells them from values");
+    }
 }

@@ -99,6 +99,10 @@ pub struct RasterStep {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_private: bool,
 
+    /// Look for `.aux.xml` and `.msk` beside remote COGs too, which have their position and mask inside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sidecars: bool,
+
     /// How to reach the bucket of `s3://`, `az://` and `gs://` rasters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Bucket")]

@@ -33,8 +33,8 @@ use super::{Aside, FailedCall, Flow, Services, Step, StepError};
 use crate::call::Later;
 use crate::manifest::{MissingAnswer, RasterStep};
 use crate::raster::{
-    self, ClipBy, RasterAction, RasterCalls, RasterFailure, RasterInput, RasterReach, RasterSurvey,
-    RasterTrouble,
+    self, ClipBy, HeldRaster, RasterAction, RasterCalls, RasterFailure, RasterInput, RasterReach,
+    RasterSurvey, RasterTrouble,
 };
 
 /// The most rasters of one mosaic.
@@ -59,6 +59,8 @@ struct RasterWork {
     cog: CogOptions,
     survey: bool,
     reach: RasterReach,
+    /// The raster that the last record was clipped from, until the batch ends.
+    held: HeldRaster,
     /// What each result was made of, as a hash.
     made: HashMap<PathBuf, [u8; 32]>,
 }
@@ -120,7 +122,13 @@ pub(super) fn build(
         action,
         cog,
         survey: form.survey,
-        reach: RasterReach { private: form.allow_private, seed: seed(), ..reach(form, services)? },
+        reach: RasterReach {
+            private: form.allow_private,
+            looks_beside_cogs: form.sidecars,
+            seed: seed(),
+            ..reach(form, services)?
+        },
+        held: HeldRaster::default(),
         made: HashMap::new(),
     }))
 }
@@ -131,6 +139,7 @@ fn reach(form: &RasterStep, services: &Services) -> Result<RasterReach, String> 
     let mut reach = RasterReach {
         calls: Arc::new(RasterCalls::of_run(traffic)),
         patience: traffic.patience(),
+        key: services.asset_key()?,
         ..RasterReach::default()
     };
     if let Some(bucket) = &form.store {
@@ -174,6 +183,7 @@ impl RasterWork {
         let Some(action) = self.action.clone() else {
             let raster = raster::open(first, &self.reach, &RasterLimits::default())?;
             let survey = raster::survey(&raster, self.survey)?;
+            raster.source().unchanged()?;
             let is_remote = raster::is_remote(first);
             let sha256 = if is_remote { None } else { Some(raster::sha256(Path::new(first))?) };
             let address = match batch.value(row, self.at) {
@@ -193,7 +203,7 @@ impl RasterWork {
         let target = self.target(&name.map_err(refuse)?, origin.finalize().into())?;
         let outline = batch.geometry(row).map(|wkb| (wkb, &self.crs));
         let input = RasterInput { addresses: &named, outline };
-        let report = raster::work(&action, input, &target, &self.cog, &self.reach)?;
+        let report = raster::work(&action, input, &target, &self.cog, &self.reach, &mut self.held)?;
         let raster = raster::open(&target.display().to_string(), &self.reach, &RasterLimits::default())?;
         let survey = raster::survey(&raster, self.survey)?;
         let sha256 = Some(raster::sha256(&target)?);
@@ -290,6 +300,7 @@ impl Step for RasterWork {
                 column.push(value).map_err(broken)?;
             }
         }
+        self.held.close();
         let keep = aside.refuse(&batch, refused);
         aside.name_calls(calls);
         let mut picks: Vec<Pick> = (0..batch.schema().fields().len()).map(Pick::Old).collect();
