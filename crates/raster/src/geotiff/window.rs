@@ -74,17 +74,6 @@ impl GeoTiff {
         Ok(Some(mask))
     }
 
-    /// Whether no block of a window of the picture is in the file.
-    pub(crate) fn is_absent(&self, bands: &[u32], window: PixelWindow) -> Result<bool, RasterError> {
-        let picture = self.level(0)?;
-        for block in touched(picture, bands, window) {
-            if picture.place(&self.bytes, &self.limits, block.index)?.is_some() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Reads the blocks of a window of the picture into the cache, neighbours together, if all of them fit
     /// there. The tiles of a small result then need no requests of their own. Packed bytes are kept of those
     /// blocks that will be copied.
