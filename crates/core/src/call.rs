@@ -17,7 +17,9 @@
 //! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. A refusal that a
 //! limit explains (the lane has learned it, or the server says until when) costs no attempt, whether it is a
 //! throttle or a failure (nginx says 503): it is about the calls of all, and the server did no work for it.
-//! That ends after [`LIMITED_FREE`] refusals, or with the deadline: then it is about the record. A throttle that nothing explains
+//! That ends after [`LIMITED_FREE`] refusals, or with the deadline: then it is about the record. The deadline does
+//! not come nearer while a throttled record waits for its lane without a time that the server named: until it is
+//! sent again, it is as one that was never sent. A throttle that nothing explains
 //! waits for the record's own backoff, and counts. So are failures of an outage that do not count ([`CallPolicy::outages_free`]): the breaker decides when
 //! the service is asked again, and the record that was the last probe must not sleep for minutes
 //! when it is back. Neither makes the record's own backoff longer.
@@ -106,7 +108,8 @@ pub struct Call {
     begun: bool,
     /// What its lane knows of the last failure.
     cause: FailureCause,
-    /// When the first attempt was sent.
+    waits_for: WaitsFor,
+    /// When the first attempt was sent, later by the time in which it stood still.
     started: Mono,
     /// When the last attempt was sent.
     sent: Mono,
@@ -127,6 +130,18 @@ enum FailureCause {
     Limit,
     /// A throttle that no limit explains.
     Unexplained,
+}
+
+/// What a call waits for after a refusal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WaitsFor {
+    /// Its own backoff, or the time that the server named.
+    #[default]
+    Itself,
+    /// Its lane, which is refused: it waits as one that was never sent, and its time stands still.
+    Lane,
+    /// The breaker.
+    Breaker,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -165,10 +180,12 @@ impl Call {
     /// An attempt is sent. Returns the time by which it must be answered.
     pub fn send(&mut self, policy: &CallPolicy, now: Mono) -> Mono {
         self.attempts = self.attempts.saturating_add(1);
-        self.sent = now;
         if !self.begun {
             (self.begun, self.started) = (true, now);
+        } else if self.waits_for == WaitsFor::Lane {
+            self.started += now.since(self.sent);
         }
+        (self.sent, self.waits_for) = (now, WaitsFor::Itself);
         (now + policy.attempt_timeout).min(self.started + policy.deadline)
     }
 
@@ -203,9 +220,15 @@ impl Call {
         self.history.as_ref().map_or(&[], |history| &history.0)
     }
 
-    /// When the record must be finished; `None` before its first attempt.
+    /// When the record must be finished; `None` before its first attempt. Never, while it waits for a lane that
+    /// is refused.
     #[must_use]
     pub fn deadline(&self, policy: &CallPolicy) -> Option<Mono> {
+        self.end(policy).map(|end| if self.waits_for == WaitsFor::Lane { Mono::FAR } else { end })
+    }
+
+    /// The same as if its time went on.
+    fn end(&self, policy: &CallPolicy) -> Option<Mono> {
         self.begun.then(|| self.started + policy.deadline)
     }
 
@@ -234,7 +257,7 @@ impl Call {
     /// Spends no attempt.
     #[must_use]
     pub fn shut(&self, policy: &CallPolicy, until: Mono) -> Next {
-        match self.deadline(policy) {
+        match self.end(policy) {
             _ if policy.while_open == WhileOpen::Park => Next::Park(until, GiveUpReason::CircuitOpen),
             Some(end) if until >= end => Next::Park(until, GiveUpReason::CircuitOpen),
             _ => Next::RetryAt(until),
@@ -245,9 +268,19 @@ impl Call {
     /// as if it had been asked for this one. Spends no attempt.
     #[must_use]
     pub fn held(&self, policy: &CallPolicy, until: Mono) -> Next {
-        match self.deadline(policy) {
+        match self.end(policy) {
             Some(end) if until >= end => policy.long_wait.next(until, GiveUpReason::Deadline),
             _ => Next::RetryAt(until),
+        }
+    }
+
+    /// Its deadline has passed while it waited for its lane. If that was for a service which was down, and is
+    /// asked with few calls, it is put aside as while the breaker is open. Spends no attempt.
+    #[must_use]
+    pub fn late(&self, now: Mono) -> Next {
+        match self.waits_for {
+            WaitsFor::Breaker => Next::Park(now, GiveUpReason::CircuitOpen),
+            WaitsFor::Lane | WaitsFor::Itself => Next::GiveUp(GiveUpReason::Deadline),
         }
     }
 
@@ -292,7 +325,7 @@ impl Call {
         } else {
             self.wait(policy, until, now, chance)
         };
-        let end = self.deadline(policy).unwrap_or(now + policy.deadline);
+        let end = self.end(policy).unwrap_or(now + policy.deadline);
         if let Some(hint) = until {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
@@ -308,6 +341,11 @@ impl Call {
         if at >= end {
             return Next::GiveUp(GiveUpReason::Deadline);
         }
+        self.waits_for = match cause {
+            FailureCause::Limit | FailureCause::Unexplained if until.is_none() => WaitsFor::Lane,
+            FailureCause::Outage => WaitsFor::Breaker,
+            _ => WaitsFor::Itself,
+        };
         // A throttle that the lane paces adds no load: the server refused it without work.
         if paced || by_lane {
             return Next::RetryAt(at);

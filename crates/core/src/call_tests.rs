@@ -193,6 +193,49 @@ fn failures_by_a_limit_that_the_lane_knows_cost_no_attempts_and_no_budget() {
     }
 }
 
+/// As long as nobody sends it, a record that a known limit has refused is like one that was never sent.
+#[test]
+fn the_time_of_a_record_stands_still_while_it_waits_for_a_lane_that_is_limited() {
+    let p = policy();
+    let refusal = http(VerdictKind::Transient { until: None }, 503);
+    let (mut call, mut rng) = (Call::new(), Rng::new(0));
+    let mut budget = Budget::new(&BudgetConfig::default());
+    call.send(&p, at(0.0));
+    call.limited();
+    assert_eq!(call.next(&p, &refusal, at(1.0), &mut rng, &mut budget), Next::RetryAt(at(1.0)));
+    assert_eq!(call.deadline(&p), Some(Mono::FAR));
+    assert_eq!(call.send(&p, at(500.0)), at(500.0) + p.attempt_timeout);
+    assert_eq!(call.deadline(&p), Some(at(600.0)), "of its 100 s none is used");
+    // What no limit explains takes its time.
+    assert!(matches!(call.next(&p, &refusal, at(501.0), &mut rng, &mut budget), Next::RetryAt(_)));
+    assert_eq!(call.deadline(&p), Some(at(600.0)));
+    call.send(&p, at(580.0));
+    assert_eq!(call.deadline(&p), Some(at(600.0)));
+    // Nor does a wait that the server asked for: that has rules of its own.
+    call.limited();
+    let told = http(VerdictKind::Throttled { until: Some(at(590.0)) }, 429);
+    assert_eq!(call.next(&p, &told, at(581.0), &mut rng, &mut budget), Next::RetryAt(at(590.0)));
+    assert_eq!(call.deadline(&p), Some(at(600.0)));
+}
+
+#[test]
+fn who_waits_for_the_breaker_beyond_its_deadline_is_put_aside() {
+    let p = CallPolicy { outages_free: 1, ..policy() };
+    let failed = http(VerdictKind::Transient { until: None }, 503);
+    for outage in [false, true] {
+        let (mut call, mut rng) = (Call::new(), Rng::new(0));
+        let mut budget = Budget::new(&BudgetConfig::default());
+        call.send(&p, at(0.0));
+        if outage {
+            call.outage();
+        }
+        assert!(matches!(call.next(&p, &failed, at(1.0), &mut rng, &mut budget), Next::RetryAt(_)));
+        assert_eq!(call.deadline(&p), Some(at(100.0)));
+        let aside = Next::Park(at(100.0), GiveUpReason::CircuitOpen);
+        assert_eq!(call.late(at(100.0)), if outage { aside } else { Next::GiveUp(GiveUpReason::Deadline) });
+    }
+}
+
 #[test]
 fn refusals_by_a_limit_and_others_share_what_is_free() {
     let throttle = http(VerdictKind::Throttled { until: None }, 429);

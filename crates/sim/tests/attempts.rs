@@ -114,7 +114,14 @@ fn send_all(world: &DrainWorld, lanes: usize, refuse_first: u32, seed: u64) -> E
         while let Some(&record) = started[lane].front().or(fresh[lane].front()) {
             if calls[record].0.deadline(&policy).is_some_and(|end| now >= end) {
                 started[lane].pop_front();
-                ends.late += 1;
+                match calls[record].0.late(now) {
+                    // As in the client: it is called anew.
+                    Next::Park(..) => {
+                        calls[record].0 = Call::new();
+                        started[lane].push_back(record);
+                    }
+                    _ => ends.late += 1,
+                }
                 continue;
             }
             let again = match sides[lane].admit(now) {
@@ -172,16 +179,19 @@ fn a_bucket_on_a_machine_that_stalls_costs_no_record() {
     }
 }
 
+/// Of a strict bucket others take every token: a lane may find none for longer than its records have, and
+/// they wait.
 #[test]
 fn lanes_that_do_not_know_of_each_other_lose_nothing_behind_one_limiter() {
     for (limiter, status) in [
         (RealLimiter::RequestsStrict, 429),
+        (RealLimiter::RequestsStrict, 503),
         (RealLimiter::RequestsBurst, 429),
         (RealLimiter::RequestsBurst, 503),
         (RealLimiter::Connections, 429),
         (RealLimiter::Connections, 503),
     ] {
-        for seed in 1..=5 {
+        for seed in 1..=20 {
             let ends = send_all(&limiter.world(status), 3, 0, seed);
             assert_eq!(
                 (ends.done, ends.given_up, ends.late),
@@ -190,18 +200,4 @@ fn lanes_that_do_not_know_of_each_other_lose_nothing_behind_one_limiter() {
             );
         }
     }
-}
-
-/// A strict bucket of which others take every token: a lane may find none for longer than its records have. What
-/// they do not lose is attempts.
-#[test]
-fn refusals_of_a_strict_bucket_that_others_empty_cost_no_attempts() {
-    let runs = (1..=5).map(|seed| send_all(&RealLimiter::RequestsStrict.world(503), 3, 0, seed));
-    let late: Vec<u32> = runs
-        .map(|ends| {
-            assert_eq!((ends.done + ends.late, ends.given_up), (2000, 0), "{ends:?}");
-            ends.late
-        })
-        .collect();
-    assert!(late.iter().sum::<u32>() <= 5, "{late:?}");
 }

@@ -284,7 +284,7 @@ fn refusal(call: &Call, policy: &CallPolicy, refused: Refused, lane: &LaneHandle
             }
             // The record ends as it would if its last answer had left no time for another attempt.
             if let Some(last) = call.history().last() {
-                return (last.verdict, Next::GiveUp(GiveUpReason::Deadline));
+                return (last.verdict, call.late(until));
             }
             (
                 verdict(VerdictKind::Transient { until: Some(until) }, Code::DEADLINE_EXCEEDED),

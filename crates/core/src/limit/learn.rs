@@ -83,7 +83,10 @@ impl Limiter {
         }
         self.estimate.refused(ticket.seq, ticket.sent, accepted, fresh);
         self.nothing_saved(now, late && !self.probing);
-        self.flights.refused();
+        let cooldown = until.map_or(0.0, |t| secs(now, t));
+        if cooldown > COSTLY_COOLDOWN {
+            self.flights.refused(ticket.seq, ticket.sent);
+        }
         if !fresh {
             if !self.flights.is_on() {
                 self.cooldowns.refused_late(ticket.seq);
@@ -105,7 +108,6 @@ impl Limiter {
                 .for_each(|m| m.missed(now, ticket.sent, committed));
             return;
         }
-        let cooldown = until.map_or(0.0, |t| secs(now, t));
         if cooldown > COSTLY_COOLDOWN && accepted == 0 && self.accepted == 0 && self.refused == 1 {
             // That the very first call is refused says nothing about the limit. If another is refused with it,
             // that is taken for the first.

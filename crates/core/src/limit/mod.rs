@@ -321,7 +321,7 @@ impl Limiter {
         if grew && !metered {
             self.set_pace(now);
         }
-        if self.cooldowns.is_known() && !metered && self.flights.sent(self.in_flight_cap.max()) {
+        if self.learn && !metered && self.flights.sent(self.seq, now, self.in_flight_cap.max()) {
             self.cooldowns.discard_run();
             self.set_pace(now);
         }
