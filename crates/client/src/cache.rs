@@ -19,7 +19,9 @@
 //! absent: the question is asked anew. Rows of older versions have none and are accepted.
 
 use crate::durable;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// The SHA-256 of a request: the key of a cache entry.
@@ -91,6 +93,8 @@ pub struct CacheReader {
 }
 
 const QUEUE: usize = 4096;
+/// The longest wait for another process that prepares or writes the file.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// Opens the cache in `dir` and creates it if it does not exist.
 ///
@@ -125,10 +129,21 @@ pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
 }
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::from_secs(10))?;
-    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.busy_timeout(BUSY)?;
+    // SQLite does not wait by itself while another connection makes the same change.
+    let began = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && began.elapsed() < BUSY => {
+                std::thread::sleep(BUSY / 1000);
+            }
+            done => break done?,
+        }
+    }
     connection.pragma_update(None, "synchronous", "full")?;
-    connection.execute_batch(
+    // Others may prepare the same file at the same time: who comes second finds it prepared.
+    let alone = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    alone.execute_batch(
         "CREATE TABLE IF NOT EXISTS answer (
              id INTEGER PRIMARY KEY,
              key BLOB NOT NULL,
@@ -141,10 +156,10 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA user_version = 1;",
     )?;
     let column = "SELECT count(*) FROM pragma_table_info('answer') WHERE name = 'sum'";
-    if connection.query_row(column, [], |row| row.get::<_, i64>(0))? == 0 {
-        connection.execute_batch("ALTER TABLE answer ADD COLUMN sum BLOB")?;
+    if alone.query_row(column, [], |row| row.get::<_, i64>(0))? == 0 {
+        alone.execute_batch("ALTER TABLE answer ADD COLUMN sum BLOB")?;
     }
-    Ok(())
+    alone.commit()
 }
 
 /// The checksum of a row: the first eight bytes of a SHA-256.
@@ -303,6 +318,22 @@ mod tests {
         let mut key = [7; 32];
         key[24..].copy_from_slice(&n.to_le_bytes());
         key
+    }
+
+    #[test]
+    fn many_open_a_new_cache_at_once() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let barrier = std::sync::Barrier::new(8);
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        open(dir.path()).unwrap();
+                    });
+                }
+            });
+        }
     }
 
     #[test]
