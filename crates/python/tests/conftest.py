@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tidegate import _chaos
+
 
 class ChaosServer:
     """A running ``tidegate chaos``."""
@@ -42,6 +44,10 @@ def chaos_server() -> Iterator[Callable[..., ChaosServer]]:
 
     def start(*options: str) -> ChaosServer:
         running.append(ChaosServer(*options))
+        # The lanes of this process know the servers of earlier tests by their ports.
+        while running[-1].url in _chaos._used:
+            running.append(ChaosServer(*options))
+        _chaos._used.add(running[-1].url)
         return running[-1]
 
     yield start

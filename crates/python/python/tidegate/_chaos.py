@@ -11,11 +11,23 @@ from tidegate import _core
 from tidegate._call import options
 
 
+#: The URLs of this process. A lane remembers what it learned of a server by its URL, so that none is given twice.
+_used: set[str] = set()
+
+
 class Chaos:
     """A running provider with its books. It stops at the end of a ``with`` block, or by :meth:`stop`."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        self._server = _core.ChaosServer(options({name.rstrip("_"): value for name, value in given.items()}))
+        words = options({name.rstrip("_"): value for name, value in given.items()})
+        known = []
+        self._server = _core.ChaosServer(words)
+        while self._server.url in _used and "listen" not in given:
+            known.append(self._server)
+            self._server = _core.ChaosServer(words)
+        for server in known:
+            server.stop()
+        _used.add(self._server.url)
         self._last: dict[str, Any] = {}
 
     @property
