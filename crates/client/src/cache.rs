@@ -19,9 +19,8 @@
 //! absent: the question is asked anew. Rows of older versions have none and are accepted.
 
 use crate::durable;
-use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
-};
+use crate::sqlite::write_ahead;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::warn;
 
 /// The SHA-256 of a request: the key of a cache entry.
@@ -129,17 +128,7 @@ pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
 }
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY)?;
-    // SQLite does not wait by itself while another connection makes the same change.
-    let began = Instant::now();
-    loop {
-        match connection.pragma_update(None, "journal_mode", "wal") {
-            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && began.elapsed() < BUSY => {
-                std::thread::sleep(BUSY / 1000);
-            }
-            done => break done?,
-        }
-    }
+    write_ahead(connection, BUSY)?;
     connection.pragma_update(None, "synchronous", "full")?;
     // Others may prepare the same file at the same time: who comes second finds it prepared.
     let alone = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;

@@ -37,6 +37,8 @@ pub mod lock;
 pub mod postgres_tls;
 pub mod profile;
 pub mod secret;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[cfg(feature = "store")]
 pub mod store;
 pub mod telemetry;

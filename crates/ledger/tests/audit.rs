@@ -281,3 +281,19 @@ fn nothing_is_added_to_a_touched_end() {
     drop(book);
     assert_eq!(bench.touched(&bench.trust(), |_| ()).unwrap().copied, ENTRIES + 1);
 }
+
+#[test]
+fn many_open_a_new_log_at_once() {
+    let bench = Bench { dir: tempfile::tempdir().unwrap(), signer: Signer::generate().unwrap() };
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for n in 1..=8 {
+            let (bench, barrier) = (&bench, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                bench.open().enter(vec![act(n)]).unwrap();
+            });
+        }
+    });
+    assert_eq!(bench.touched(&bench.trust(), |_| ()).unwrap().entries, 8);
+}

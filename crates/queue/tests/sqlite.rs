@@ -27,3 +27,20 @@ impl Broker for File {
 }
 
 conformance!(|| async { tempfile::tempdir().map(File).map_err(|e| e.to_string()) });
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn many_open_a_new_file_at_once() -> Result<(), String> {
+    let file = Arc::new(File(tempfile::tempdir().map_err(|e| e.to_string())?));
+    let barrier = Arc::new(tokio::sync::Barrier::new(8));
+    let opened = (0..8).map(|n| {
+        let (file, barrier) = (file.clone(), barrier.clone());
+        tokio::spawn(async move {
+            barrier.wait().await;
+            file.worker(&format!("worker {n}"), Duration::from_secs(30)).await.map(drop)
+        })
+    });
+    for opened in opened.collect::<Vec<_>>() {
+        opened.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}

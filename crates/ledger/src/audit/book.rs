@@ -13,6 +13,7 @@ use super::{
 };
 use crate::sql;
 use tidegate_client::durable;
+use tidegate_client::sqlite::write_ahead;
 
 /// The schema version, stored in `user_version`.
 const VERSION: i64 = 1;
@@ -40,8 +41,7 @@ impl AuditLog {
         durable::private(path).map_err(|e| at(AuditError::database(e)))?;
         let db = Connection::open(path).map_err(|e| at(AuditError::database(e)))?;
         let prepare = || -> rusqlite::Result<i64> {
-            db.busy_timeout(Duration::from_secs(30))?;
-            db.pragma_update(None, "journal_mode", "wal")?;
+            write_ahead(&db, Duration::from_secs(30))?;
             db.pragma_update(None, "synchronous", "full")?;
             let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
             if version == 0 {

@@ -17,6 +17,7 @@ macro_rules! conform {
 }
 
 conform! {
+    many_open_a_new_store_at_once
     what_was_put_is_found
     the_same_failure_is_one_letter_while_it_is_open
     large_payloads_are_blobs_and_shared
@@ -52,6 +53,19 @@ fn put(bench: &Bench, n: std::ops::Range<u64>) -> Vec<LetterId> {
     let ids = ids.collect();
     handle.close();
     ids
+}
+
+fn many_open_a_new_store_at_once(bench: &Bench) {
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                assert_eq!(bench.store().count(&LetterFilter::default()), Ok(0));
+            });
+        }
+    });
+    assert_eq!(put(bench, 0..3).len(), 3);
 }
 
 fn what_was_put_is_found(bench: &Bench) {

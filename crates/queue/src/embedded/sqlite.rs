@@ -15,6 +15,7 @@ use crate::address::QueueOptions;
 use crate::error::QueueError;
 use crate::message::{Delivery, Message, Receipt, now_ms};
 use crate::transport::{Promises, QueueDepth, Transport};
+use tidegate_client::sqlite::write_ahead;
 
 /// The time to wait for another process that writes.
 const BUSY: Duration = Duration::from_secs(10);
@@ -53,10 +54,8 @@ fn failed(error: rusqlite::Error) -> QueueError {
 fn connect(path: &Path, synchronous: &str) -> Result<Connection, QueueError> {
     let connection =
         Connection::open(path).map_err(|e| QueueError::Refused(format!("{}: {e}", path.display())))?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
-    connection
-        .execute_batch(&format!("PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous};"))
-        .map_err(failed)?;
+    write_ahead(&connection, BUSY).map_err(failed)?;
+    connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
     Ok(connection)
 }
 

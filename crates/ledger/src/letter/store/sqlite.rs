@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 use std::time::Duration;
 use tidegate_client::durable;
+use tidegate_client::sqlite::write_ahead;
 
 pub(super) struct Sqlite {
     connection: Connection,
@@ -60,13 +61,8 @@ impl Sqlite {
 
     fn prepare(&mut self) -> Result<()> {
         let c = &self.connection;
-        c.busy_timeout(Duration::from_secs(30)).map_err(broken)?;
-        for (name, value) in [
-            ("journal_mode", "wal"),
-            ("synchronous", "full"),
-            ("cache_size", "-65536"),
-            ("temp_store", "memory"),
-        ] {
+        write_ahead(c, Duration::from_secs(30)).map_err(broken)?;
+        for (name, value) in [("synchronous", "full"), ("cache_size", "-65536"), ("temp_store", "memory")] {
             c.pragma_update(None, name, value).map_err(broken)?;
         }
         c.pragma_update(None, "wal_autocheckpoint", 8000).map_err(broken)?;
