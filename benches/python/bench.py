@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import signal
@@ -158,6 +159,67 @@ def async_clients(url: str):
     yield f"async at {TOGETHER}", "httpx + AsyncLaneTransport", laned
 
 
+def adapters():
+    """Adapters over transports that answer at once, and these alone: the difference is what an adapter costs.
+
+    The rest of a client varies by more than that.
+    """
+    from unittest import mock
+
+    import httpx
+    import requests
+    import urllib3
+
+    import tidegate
+    from tidegate.adapters.httpx import AsyncLaneTransport, LaneTransport
+    from tidegate.adapters.requests import LaneAdapter
+
+    url = "http://adapted.example"
+    lane = tidegate.Lane(url)
+    headers = {"content-type": "application/json", "date": "Wed, 18 Nov 2026 10:00:00 GMT", "content-length": "2"}
+
+    sent = requests.Request("GET", f"{url}/geocode?q=1").prepare()
+    response = requests.Response()
+    response.status_code, response.url, response.request = 200, sent.url, sent
+    response.raw = urllib3.HTTPResponse(io.BytesIO(b"{}"), headers=headers, status=200, preload_content=False)
+    asked = httpx.Request("GET", f"{url}/geocode?q=1")
+    answer = httpx.Response(200, headers=headers, content=b"{}")
+    still = httpx.MockTransport(lambda request: answer)
+
+    def with_requests(adapter):
+        def work(calls):
+            with mock.patch("requests.adapters.HTTPAdapter.send", lambda *_, **__: response):
+                for _ in range(calls):
+                    adapter.send(sent)
+
+        return work
+
+    def with_httpx(transport):
+        def work(calls):
+            for _ in range(calls):
+                transport.handle_request(asked)
+
+        return work
+
+    def with_httpx_async(transport):
+        def work(calls):
+            async def main():
+                for _ in range(calls):
+                    await transport.handle_async_request(asked)
+
+            asyncio.run(main())
+
+        return work
+
+    kind = "adapter, alone"
+    yield kind, "requests' HTTPAdapter", with_requests(requests.adapters.HTTPAdapter())
+    yield kind, "LaneAdapter", with_requests(LaneAdapter(lane))
+    yield kind, "httpx's transport", with_httpx(still)
+    yield kind, "LaneTransport", with_httpx(LaneTransport(lane, transport=still))
+    yield kind, "httpx's async transport", with_httpx_async(still)
+    yield kind, "AsyncLaneTransport", with_httpx_async(AsyncLaneTransport(lane, transport=still))
+
+
 def decorators():
     import stamina
     import tenacity
@@ -287,7 +349,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"{given.calls} calls, {given.runs} runs, load {load:.1f}; µs of processor time per call")
     print(f"{'kind':18} {'client':32} {'median':>8} {'best':>8}")
-    for rows, factor in ((sync_clients(server.url), 1), (async_clients(server.url), 1), (decorators(), 10)):
+    groups = ((sync_clients(server.url), 1), (async_clients(server.url), 1), (adapters(), 10), (decorators(), 10))
+    for rows, factor in groups:
         for kind, name, work in rows:
             if given.only in f"{kind} {name}":
                 median, best = measured(given.runs, given.calls * factor, work)

@@ -24,8 +24,9 @@ use crate::errors;
 
 /// The longest time for which a wait does not look for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
-/// The threads that drive connections and timers.
-const THREADS: usize = 2;
+/// The threads that drive connections and timers. A second one would be woken for every connection that has
+/// something to do (docs/decisions/python.md).
+const THREADS: usize = 1;
 
 static STATE: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 

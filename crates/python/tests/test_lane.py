@@ -131,6 +131,24 @@ def test_map_keeps_the_order_and_answers_for_every_request(chaos_server):
     assert sorted(response.url for response in anyhow) == sorted(response.url for response in responses)
 
 
+def test_answers_do_not_wait_for_a_call_that_hangs(chaos_server):
+    server = chaos_server("--hang", "@1")
+    lane = Lane(server.url)
+    names = [f"/geocode?q={n}" for n in range(20)]
+    responses = lane.map(names, ordered=False, window=20)
+    assert [next(responses).ok for _ in range(19)] == [True] * 19
+    # No more: the call that hangs was not given up and sent again meanwhile.
+    assert server.stats()["requests"] == 20
+
+    async def main(server):
+        lane = Lane(server.url)
+        calls = asyncio.as_completed([lane.get_async(name) for name in names])
+        assert [(await next(calls)).ok for _ in range(19)] == [True] * 19
+        assert server.stats()["requests"] == 20
+
+    asyncio.run(main(chaos_server("--hang", "@1")))
+
+
 def test_map_takes_no_more_requests_than_its_window(chaos_server):
     taken = 0
 

@@ -1,12 +1,15 @@
 //! Many requests through a lane: a bounded window of calls, driven by one task.
 //!
 //! Requests are taken from the caller's iterable as there is room for them. One task polls all calls
-//! of the window, so a call costs no task of its own, and the caller is woken for all answers that have
-//! come meanwhile. When the iterator is dropped, so are its calls.
+//! of the window, so a call costs no task of its own. To wake a thread costs as much as half a call, so
+//! the caller is woken for a quarter of the window, or for what has come within [`LINGER`]. When the
+//! iterator is dropped, so are its calls.
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
@@ -24,8 +27,8 @@ use super::response::{PatientOutcome, PyResponse};
 use crate::bridge::ReadyValue;
 use crate::{bridge, errors, runtime};
 
-/// The most answers that are taken at once.
-const ANSWERS_MAX: usize = 256;
+/// How long an answer waits for others.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// What the task of a window says.
 enum WindowAnswer {
@@ -39,7 +42,7 @@ enum WindowAnswer {
 struct CallWindow {
     live: Arc<LiveLane>,
     requests: mpsc::Sender<Request>,
-    answers: Arc<tokio::sync::Mutex<mpsc::Receiver<WindowAnswer>>>,
+    answers: Arc<tokio::sync::Mutex<mpsc::Receiver<Vec<WindowAnswer>>>>,
     task: AbortHandle,
     state: Arc<Mutex<CallWindowState>>,
     size: usize,
@@ -72,20 +75,51 @@ impl CallWindowState {
     }
 }
 
+/// Waits for an answer and those that come soon after it, at most `most`; false if no more come.
+async fn gather(
+    calls: &mut BoxStream<'_, WindowAnswer>,
+    under_way: &AtomicUsize,
+    came: &mut Vec<WindowAnswer>,
+    most: usize,
+) -> bool {
+    let Some(first) = calls.next().await else { return false };
+    came.push(first);
+    let mut linger = pin!(tokio::time::sleep(LINGER));
+    while came.len() < most {
+        let others = async {
+            if under_way.load(Ordering::Relaxed) > 0 {
+                linger.as_mut().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            next = calls.next() => match next {
+                Some(answered) => came.push(answered),
+                None => return false,
+            },
+            () = others => break,
+        }
+    }
+    true
+}
+
 impl CallWindow {
     fn new(py: Python<'_>, live: Arc<LiveLane>, size: usize, ordered: bool) -> PyResult<CallWindow> {
         let exchange = live.exchange(py)?.clone();
         let (requests, taken) = mpsc::channel::<Request>(size);
-        let (answer, answers) = mpsc::channel::<WindowAnswer>(size);
+        let (answer, answers) = mpsc::channel::<Vec<WindowAnswer>>(size);
         let own = live.clone();
         let work = async move {
             let (lane, patience) = (&own.handle, own.settings.patience);
             let (exchange, own) = (&exchange, &own);
             let taken = stream::unfold(taken, |mut taken| async move { Some((taken.recv().await?, taken)) });
+            let (under_way, batch) = (&AtomicUsize::new(0), size.div_ceil(4));
             let calls = taken.map(|request| async move {
+                under_way.fetch_add(1, Ordering::Relaxed);
                 let request = &request;
                 let call = |_| async move { Ok(exchange.call_in(lane, request, own.chance()).await) };
                 let outcome = unwatched(lane, patience, call, |_| false).await;
+                under_way.fetch_sub(1, Ordering::Relaxed);
                 WindowAnswer::One(Box::new((request.url.to_string(), outcome)))
             });
             let mut calls: BoxStream<'_, WindowAnswer> =
@@ -93,16 +127,16 @@ impl CallWindow {
             // One watch for all calls.
             let mut shut = pin!(given_up(lane, patience));
             loop {
-                let said = tokio::select! {
+                let mut came = Vec::with_capacity(batch);
+                let is_open = tokio::select! {
                     biased;
-                    next = calls.next() => match next {
-                        Some(answered) => answered,
-                        None => return,
-                    },
-                    later = &mut shut => WindowAnswer::Shut(later),
+                    is_open = gather(&mut calls, under_way, &mut came, batch) => is_open,
+                    later = &mut shut => {
+                        came.push(WindowAnswer::Shut(later));
+                        false
+                    }
                 };
-                let is_last = matches!(said, WindowAnswer::Shut(_));
-                if answer.send(said).await.is_err() || is_last {
+                if answer.send(came).await.is_err() || !is_open {
                     return;
                 }
             }
@@ -159,11 +193,9 @@ impl CallWindow {
     fn more(&self) -> impl Future<Output = bool> + Send + use<> {
         let (answers, state) = (self.answers.clone(), self.state.clone());
         async move {
-            let mut came = Vec::new();
-            answers.lock().await.recv_many(&mut came, ANSWERS_MAX).await;
-            let is_open = !came.is_empty();
+            let Some(came) = answers.lock().await.recv().await else { return false };
             lock(&state).take_in(came);
-            is_open
+            true
         }
     }
 
