@@ -11,7 +11,7 @@ help: ## list the targets
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: test
 test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, some real servers
-	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres tools/with-redis tools/with-nats $(CARGO) test --workspace --all-targets --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres tools/with-redis tools/with-nats tools/test --cargo "$(CARGO)"
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
