@@ -138,7 +138,7 @@ static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 /// The running loop of this thread and its queue, which is made for its first call.
 fn running<'py>(py: Python<'py>, runtime: &'static Runtime) -> PyResult<(Bound<'py, PyAny>, Arc<LoopQueue>)> {
     let event_loop = RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()?;
-    let pid = std::process::id();
+    let pid = runtime::pid();
     let known = LOOP.with_borrow(|slot| {
         let slot = slot.as_ref().filter(|slot| slot.pid == pid && slot.event_loop.is(&event_loop))?;
         Some(slot.queue.clone())

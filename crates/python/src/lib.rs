@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    runtime::register(module)?;
     errors::register(module)?;
     command::register(module)?;
     lane::register(module)?;

@@ -10,13 +10,19 @@
 //! parent is left alone: nothing of it is dropped, locked or asked in the child. The lock of [`STATE`]
 //! is held only with the interpreter's lock and never across Python code, so a child of `os.fork` never
 //! finds it locked.
+//!
+//! To ask the system for the id of the process took more than half of the time of a decorated call. So
+//! [`pid`] notes it, and `os.register_at_fork` has it noted anew in a child: every fork after which Python
+//! goes on runs these hooks.
 
 use std::pin::pin;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use tidegate_client::lock::lock;
 use tokio::runtime::{Builder, Runtime};
 
@@ -30,9 +36,35 @@ const THREADS: usize = 1;
 
 static STATE: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The id of this process.
+pub(crate) fn pid() -> u32 {
+    match PROCESS.load(Ordering::Relaxed) {
+        0 => note_process(),
+        pid => pid,
+    }
+}
+
+/// Notes the id of this process; called at first, and in a child.
+#[pyfunction]
+fn note_process() -> u32 {
+    let pid = std::process::id();
+    PROCESS.store(pid, Ordering::Relaxed);
+    pid
+}
+
+/// Asks to be called in every forked child.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let hooks = PyDict::new(module.py());
+    hooks.set_item("after_in_child", wrap_pyfunction!(note_process, module)?)?;
+    module.py().import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
+    Ok(())
+}
+
 /// The runtime of this process, made by the first call.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<&'static Runtime> {
-    let pid = std::process::id();
+    let pid = pid();
     let mut state = lock(&STATE);
     if let Some((owner, runtime)) = *state
         && owner == pid

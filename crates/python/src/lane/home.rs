@@ -47,7 +47,7 @@ static PROCESS: Mutex<Option<&'static ProcessLanes>> = Mutex::new(None);
 impl ProcessLanes {
     /// Those of this process.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static ProcessLanes> {
-        let pid = std::process::id();
+        let pid = runtime::pid();
         let mut process = lock(&PROCESS);
         if let Some(lanes) = *process
             && lanes.pid == pid
@@ -129,7 +129,7 @@ pub(crate) fn check_state(dir: &Path) -> Result<(), String> {
 /// for. Registered with `atexit`; does nothing in a process that has no lanes.
 #[pyfunction]
 fn _leave_lanes(py: Python<'_>) -> PyResult<()> {
-    let pid = std::process::id();
+    let pid = runtime::pid();
     let Some(process) = lock(&PROCESS).filter(|lanes| lanes.pid == pid) else { return Ok(()) };
     let all: Vec<Lanes> = lock(&process.by_sharing).values().cloned().collect();
     if all.is_empty() {

@@ -38,13 +38,13 @@ impl LiveLane {
         }
         lanes.fix(settings.key.clone(), &settings.lane);
         let handle = lanes.get(&settings.key);
-        let (pid, settings, exchange) = (std::process::id(), settings.clone(), OnceLock::new());
+        let (pid, settings, exchange) = (runtime::pid(), settings.clone(), OnceLock::new());
         Ok(LiveLane { pid, settings, runtime, handle, process, lanes, exchange })
     }
 
     /// Whether it belongs to this process, and not to the one that forked it.
     pub(crate) fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
+        self.pid == runtime::pid()
     }
 
     /// The policy of its calls.
