@@ -38,9 +38,9 @@ const TAIL_PARTS: u64 = 2;
 /// A run of this many flights is too long for refusals that are worth a flight.
 const LONG_FLIGHTS: u32 = 4;
 /// How often a limit may be mistaken for random refusals,
-const MISTAKES_MAX: u32 = 2;
+const MISTAKES_MAX: u32 = 4;
 /// and by how many times more runs the next trial needs.
-const RUNS_AFTER_MISTAKE: u32 = 4;
+const RUNS_AFTER_MISTAKE: u32 = 2;
 /// Short runs after which a flight is tried if no bucket explains all runs,
 const MISFIT_RUNS: u32 = 2;
 /// and its calls.
