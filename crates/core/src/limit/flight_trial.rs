@@ -33,12 +33,14 @@ const CALLS_PER_REFUSAL_PROVEN: u32 = 3;
 /// From so many refusals on, the first of a flight aside, it is looked at where they are: a limit refuses most of
 /// the calls after the first that it refused.
 const TAIL_REFUSALS: u32 = 2;
+/// More than one in this many of those calls are most of them.
+const TAIL_PARTS: u64 = 2;
 /// A run of this many flights is too long for refusals that are worth a flight.
 const LONG_FLIGHTS: u32 = 4;
 /// How often a limit may be mistaken for random refusals,
-const MISTAKES_MAX: u32 = 2;
+const MISTAKES_MAX: u32 = 4;
 /// and by how many times more runs the next trial needs.
-const RUNS_AFTER_MISTAKE: u32 = 4;
+const RUNS_AFTER_MISTAKE: u32 = 2;
 /// Short runs after which a flight is tried if no bucket explains all runs,
 const MISFIT_RUNS: u32 = 2;
 /// and its calls.
@@ -153,7 +155,7 @@ impl FlightTrial {
     /// Whether most calls were refused from the first on that was.
     fn refused_the_tail(&self) -> bool {
         let (refused, after) = (self.refused.saturating_sub(1), self.last.saturating_sub(self.first_refused));
-        refused >= TAIL_REFUSALS && 2 * u64::from(refused) > after
+        refused >= TAIL_REFUSALS && TAIL_PARTS * u64::from(refused) > after
     }
 
     /// Remembers the run that was ended by refusals.
