@@ -62,7 +62,7 @@ pub fn paint_tiles(
             Painted::Empty => return writer.skip_tile(column, row),
             Painted::Values(samples) => writer.write_tile(column, row, samples)?,
             Painted::Masked(samples, mask) => writer.write_masked_tile(column, row, samples, mask)?,
-            Painted::Packed(packed, samples) => writer.copy_tile(column, row, &packed, samples)?,
+            Painted::Packed(packed, samples) => writer.copy_tile(column, row, packed, samples)?,
         }
         filled.fetch_add(1, Ordering::Relaxed);
         Ok(())

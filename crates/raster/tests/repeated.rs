@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use tidegate_raster::{
-    CogOptions, FileBytes, GeoTiff, MemoryBytes, PixelWindow, RasterLimits, SampleData, to_cog,
+    CogOptions, FileBytes, GeoTiff, MemoryBytes, PixelWindow, Predictor, RasterLimits, SampleData, to_cog,
 };
 
 const BLOCK: u32 = 16;
@@ -88,6 +88,46 @@ fn a_block_that_is_named_many_times_is_each_of_them() {
         let made =
             GeoTiff::open(Arc::new(FileBytes::open(&path).unwrap()), &RasterLimits::default()).unwrap();
         assert!(bytes(&made) == found, "{block}");
+    }
+}
+
+/// Tiles and overviews that are made once and used again are those of a file in which each block lies on its own.
+#[test]
+fn repeated_blocks_give_the_file_of_single_ones() {
+    let side = BLOCK as usize;
+    let blocks: Vec<Vec<u8>> =
+        (0..3).map(|n| (0..side * side).map(|at| (at * at / (n + 7)) as u8).collect()).collect();
+    // Mostly one block, in some places others, and one that is not there.
+    let of = |at: usize| match at % 61 {
+        7 | 8 => Some(1),
+        30 => None,
+        45..=48 => Some(2),
+        _ => Some(0),
+    };
+    let (across, down) = (21, 18);
+    let size = (across * BLOCK - 5, down * BLOCK - 9, BLOCK);
+    let named: Vec<Option<usize>> = (0..(across * down) as usize).map(of).collect();
+    let packed: Vec<Vec<u8>> = blocks.iter().map(|block| zlib(block)).collect();
+    let repeated = tiff(size, &packed, &named);
+    let alone: Vec<Vec<u8>> = named.iter().map(|which| packed[which.unwrap_or(0)].clone()).collect();
+    let places: Vec<Option<usize>> = named.iter().enumerate().map(|(at, which)| which.map(|_| at)).collect();
+    let single = tiff(size, &alone, &places);
+    let dir = tempfile::tempdir().unwrap();
+    for (block, threads, predictor) in [
+        (BLOCK, 1, Predictor::None),
+        (BLOCK, 2, Predictor::Horizontal),
+        (2 * BLOCK, 1, Predictor::Horizontal),
+        (2 * BLOCK, 2, Predictor::Horizontal),
+    ] {
+        let options = CogOptions { block, threads, predictor: Some(predictor), ..CogOptions::default() };
+        let made = [&repeated, &single].map(|raster| {
+            let path = dir.path().join("cog.tif");
+            to_cog(raster, &path, &options).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            bytes
+        });
+        assert!(made[0] == made[1], "{block} {threads}");
     }
 }
 

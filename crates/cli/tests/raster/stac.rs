@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use tidegate_chaos::{Chaos, Config, Handle};
@@ -65,10 +66,11 @@ fn each_asset_of_each_item_is_a_raster() {
     }
 }
 
-/// Passes everything on to a server, and keeps what it was asked.
-fn listen(to: std::net::SocketAddr) -> (String, Arc<Mutex<Vec<u8>>>) {
+/// Passes everything on to a server, and keeps what it was asked. Searches are asked in the name of the host
+/// `named`, so that the assets of their items are there.
+fn listen(to: SocketAddr, named: Option<SocketAddr>) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let own = listener.local_addr().unwrap();
     let asked: Arc<Mutex<Vec<u8>>> = Arc::default();
     let heard = asked.clone();
     std::thread::spawn(move || {
@@ -81,7 +83,11 @@ fn listen(to: std::net::SocketAddr) -> (String, Arc<Mutex<Vec<u8>>>) {
                 let mut buffer = [0; 4096];
                 while let Ok(n @ 1..) = client.read(&mut buffer) {
                     heard.lock().unwrap().extend(&buffer[..n]);
-                    if server.write_all(&buffer[..n]).is_err() {
+                    let mut text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                    if let Some(named) = named.filter(|_| text.starts_with("POST /stac/search")) {
+                        text = text.replacen(&own.to_string(), &named.to_string(), 1);
+                    }
+                    if server.write_all(text.as_bytes()).is_err() {
                         break;
                     }
                 }
@@ -89,39 +95,72 @@ fn listen(to: std::net::SocketAddr) -> (String, Arc<Mutex<Vec<u8>>>) {
             });
         }
     });
-    (url, asked)
+    (own, asked)
 }
 
-/// The key of the catalogue goes to assets on its own origin, to no other, and to no file.
+/// Runs the pipeline with a key for the catalogue, after a dry run without it.
+fn run_with_key(dir: &Path, catalogue: SocketAddr, allowed: SocketAddr) -> Output {
+    run(dir, &format!("http://{catalogue}/stac"), "B04", &["--dry-run"]);
+    let path = dir.join("m.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    let with_key = format!("profile: stac, key: \"env:STAC_KEY\", allow_hosts: [\"{allowed}\"]");
+    fs::write(&path, text.replace("profile: stac", &with_key)).unwrap();
+    let state = dir.join("state").display().to_string();
+    std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["run", &path.display().to_string(), "--state", &state, "--quiet"])
+        .env("STAC_KEY", "opensesame")
+        .output()
+        .unwrap()
+}
+
+/// The requests that begin with this, in small letters.
+fn requests(asked: &Mutex<Vec<u8>>, start: &str) -> Vec<String> {
+    let heard = String::from_utf8_lossy(&asked.lock().unwrap()).to_lowercase();
+    let starts = heard.match_indices("get /").chain(heard.match_indices("post /")).map(|(at, _)| at);
+    let mut starts: Vec<usize> = starts.collect();
+    starts.sort_unstable();
+    let ends = starts.iter().copied().skip(1).chain([heard.len()]);
+    let all = starts.iter().zip(ends).map(|(from, to)| heard[*from..to].to_owned());
+    all.filter(|one| one.starts_with(start)).collect()
+}
+
+const WITH_KEY: &str = "authorization: bearer opensesame";
+
+/// The key of the catalogue goes to assets on its own origin, and to no file.
 #[test]
 fn assets_are_read_with_the_key_of_their_catalogue() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), Config::default());
-    let (url, asked) = listen(server.addr());
-    let run_with = |url: &str| {
-        run(dir.path(), &format!("{url}/stac"), "B04", &["--dry-run"]);
-        let path = dir.path().join("m.yaml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("profile: stac", "profile: stac, key: \"env:STAC_KEY\"")).unwrap();
-        let state = dir.path().join("state").display().to_string();
-        std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["run", &path.display().to_string(), "--state", &state, "--quiet"])
-            .env("STAC_KEY", "opensesame")
-            .output()
-            .unwrap()
-    };
-    let ran = run_with(&url);
+    let (catalogue, asked) = listen(server.addr(), None);
+    let ran = run_with_key(dir.path(), catalogue, catalogue);
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
-    let heard = String::from_utf8_lossy(&asked.lock().unwrap()).to_lowercase();
-    let of_rasters: Vec<&str> = heard.split("get ").filter(|one| one.starts_with("/stac/assets/")).collect();
+    let of_rasters = requests(&asked, "get /stac/assets/");
     assert!(!of_rasters.is_empty());
-    assert!(of_rasters.iter().all(|one| one.contains("authorization: bearer opensesame")), "{of_rasters:?}");
+    assert!(of_rasters.iter().all(|one| one.contains(WITH_KEY)), "{of_rasters:?}");
     let mut files = vec![dir.path().join("index.gpkg")];
     files.extend(fs::read_dir(dir.path().join("state")).unwrap().map(|entry| entry.unwrap().path()));
     for file in files.iter().filter(|file| file.is_file()) {
         let bytes = fs::read(file).unwrap();
         assert!(!bytes.windows(10).any(|part| part == b"opensesame"), "{}", file.display());
     }
+}
+
+/// Another port is another origin: its assets are read, without the key.
+#[test]
+fn assets_of_another_origin_get_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), Config::default());
+    let (other, asked_other) = listen(server.addr(), None);
+    let (catalogue, asked) = listen(server.addr(), Some(other));
+    let ran = run_with_key(dir.path(), catalogue, other);
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(fs::read_dir(dir.path().join("out")).unwrap().count(), ITEMS as usize);
+    let searches = requests(&asked, "post /stac/search");
+    assert!(searches.iter().any(|one| one.contains(WITH_KEY)), "{searches:?}");
+    assert_eq!(requests(&asked, "get /stac/assets/"), Vec::<String>::new());
+    assert!(requests(&asked_other, "get /stac/assets/").len() >= ITEMS as usize);
+    let heard = String::from_utf8_lossy(&asked_other.lock().unwrap()).to_lowercase();
+    assert!(!heard.contains("authorization") && !heard.contains("opensesame"), "{heard}");
 }
 
 /// An asset that an item does not have is a dead letter; the others are made.

@@ -19,88 +19,29 @@ mod check;
 mod declared;
 pub(crate) mod deletions;
 pub(crate) mod drift;
+mod live;
 mod services;
+mod tally;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
 use crate::error::SetupError;
-use crate::manifest::{Check, Gate, Manifest, Per, Severity};
+use crate::manifest::{Check, Manifest, Severity};
 use crate::run::step_label;
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
 pub use declared::{DeclaredGate, all_gates, declared};
 use drift::{Baseline, DriftCheck};
+use live::{GateFindings, Live};
 use services::ServiceGate;
+pub use tally::{GateTally, Halt, Reading};
 
 /// The first scope of gates; those of steps are below.
 pub const SCOPE: u16 = 1000;
-
-/// Why a gate ended the run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Halt {
-    /// The name of the gate.
-    pub gate: String,
-    /// The first record of the batch that failed, from 0; `None` for a gate on counts.
-    pub record: Option<u64>,
-    /// What is wrong.
-    pub reason: String,
-}
-
-impl fmt::Display for Halt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.record {
-            Some(record) => write!(f, "gate {}: record {record}: {}", self.gate, self.reason),
-            None => write!(f, "gate {}: {}", self.gate, self.reason),
-        }
-    }
-}
-
-/// The counts of a gate over the run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GateTally {
-    /// The name of the gate.
-    pub gate: String,
-    /// What happens to records that fail.
-    pub severity: String,
-    /// The number of records or values checked.
-    pub looked: u64,
-    /// The number that failed.
-    pub failed: u64,
-}
-
-/// The state of a gate for metrics and reports.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
-    /// Its counts.
-    pub tally: GateTally,
-    /// The highest failure rate allowed, from 0 to 1.
-    pub limit: f64,
-    /// Whether it counts values that are null.
-    pub nulls: bool,
-    /// Whether it checks geometries.
-    pub spatial: bool,
-    /// Whether it halted the run.
-    pub halted: bool,
-}
-
-struct Live {
-    form: Gate,
-    label: String,
-    scope: u16,
-    severity: Severity,
-    /// The highest failure rate allowed, from 0 to 1.
-    max_rate: f64,
-    judge: BoundCheck,
-    drift: Option<DriftCheck>,
-    tally: GateTally,
-    seen: HashSet<[u8; 16]>,
-}
 
 /// All gates of a pipeline.
 pub struct Gates {
@@ -119,14 +60,6 @@ pub struct Gates {
 struct StepLimit {
     max_rate: f64,
     tally: GateTally,
-}
-
-/// The findings of one gate in one batch.
-#[derive(Default)]
-struct GateFindings {
-    looked: u64,
-    failed: u64,
-    first: Option<(u64, String)>,
 }
 
 impl Gates {
@@ -401,72 +334,6 @@ impl Gates {
             format!("gate {}: {} of {} failed", gate.label, gate.tally.failed, gate.tally.looked)
         };
         self.live.iter().filter(warns).map(told).collect()
-    }
-}
-
-impl GateTally {
-    /// The failure rate, from 0 to 1.
-    #[must_use]
-    pub fn rate(&self) -> f64 {
-        if self.looked == 0 { 0.0 } else { self.failed as f64 / self.looked as f64 }
-    }
-}
-
-impl Live {
-    fn record(&mut self, batch: &Batch, row: usize, aside: &mut Aside) -> Option<Problem> {
-        if self.form.check != Check::Unique {
-            return self.judge.record(batch, row);
-        }
-        let hash = self.judge.key(batch, row);
-        if self.seen.insert(hash) {
-            aside.seen.push(SeenKey { scope: self.scope, hash });
-            return None;
-        }
-        Some(self.judge.repeated(batch, row))
-    }
-
-    /// Compares a record with the last run. The numbers of one that goes on are noted.
-    fn drifted(
-        &self,
-        batch: &Batch,
-        row: usize,
-        (baseline, accepts): (&mut Baseline, bool),
-    ) -> Option<Problem> {
-        let drift = self.drift.as_ref()?;
-        let (key, now) = match (drift.key(batch, row), drift.numbers(batch, row)) {
-            (key, Ok(now)) => (key, now),
-            (_, Err(problem)) => return Some(problem),
-        };
-        let problem = baseline.last(&key).and_then(|last| drift.judge(&now, last)).filter(|_| !accepts);
-        if problem.is_none() || self.severity == Severity::Warn {
-            baseline.note(key, now);
-        }
-        problem
-    }
-
-    /// Adds the findings of a batch, and halts if the rate is exceeded.
-    fn settle(&mut self, found: GateFindings) -> Result<(), Halt> {
-        self.tally.looked += found.looked;
-        self.tally.failed += found.failed;
-        let (failed, looked) = match self.form.per {
-            Per::Batch => (found.failed, found.looked),
-            Per::Run => (self.tally.failed, self.tally.looked),
-        };
-        let rate = if looked == 0 { 0.0 } else { failed as f64 / looked as f64 };
-        if self.severity == Severity::Warn || rate <= self.max_rate || found.failed == 0 {
-            return Ok(());
-        }
-        let of = if self.form.per == Per::Batch { "in the batch" } else { "in the run so far" };
-        let share = format!(
-            "{failed} of {looked} {of} failed, above the limit of {} %",
-            (self.max_rate * 1e8).round() / 1e6
-        );
-        let (record, reason) = match found.first {
-            Some((record, reason)) if self.max_rate == 0.0 => (Some(record), reason),
-            Some((record, reason)) => (Some(record), format!("{reason}; {share}")),
-            None => (None, share),
-        };
-        Err(Halt { gate: self.label.clone(), record, reason })
     }
 }
 

@@ -23,6 +23,7 @@ use describe::Pictures;
 use directory::HeadBytes;
 use picture::Picture;
 pub(crate) use picture::sample_of;
+pub(crate) use window::WindowBlocks;
 
 /// A GeoTIFF file.
 pub struct GeoTiff {

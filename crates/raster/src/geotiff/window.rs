@@ -5,6 +5,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::GeoTiff;
+use super::cache::BlockKey;
 use super::picture::Picture;
 use crate::error::RasterError;
 use crate::grid::PixelWindow;
@@ -22,6 +23,23 @@ struct Touched {
     band: Option<usize>,
     /// Its pixels.
     pixels: PixelWindow,
+}
+
+/// What a window is made of.
+#[derive(PartialEq)]
+pub(crate) struct WindowBlocks {
+    size: (u32, u32),
+    blocks: Vec<BlockInWindow>,
+}
+
+/// A block of a window, or the hole in its place.
+#[derive(PartialEq)]
+struct BlockInWindow {
+    key: Option<BlockKey>,
+    /// The band that it holds, if each has blocks of its own.
+    band: Option<usize>,
+    /// Where it begins in the window.
+    offset: (i64, i64),
 }
 
 impl GeoTiff {
@@ -131,6 +149,27 @@ impl GeoTiff {
             }
         }
         Ok(true)
+    }
+
+    /// The blocks of the picture that make a window: two windows of the same have the same values.
+    pub(crate) fn blocks_under(
+        &self,
+        bands: &[u32],
+        window: PixelWindow,
+    ) -> Result<WindowBlocks, RasterError> {
+        let picture = self.level(0)?;
+        let mut blocks = Vec::new();
+        for block in touched(picture, bands, window) {
+            let place = picture.place(&self.bytes, &self.limits, block.index);
+            let key = match place.map_err(|error| error.of(self.source().name()))? {
+                Some(place) => Some(self.key(0, block.index, &place)?),
+                None => None,
+            };
+            let apart = |block: u32, window: u32| i64::from(block) - i64::from(window);
+            let offset = (apart(block.pixels.x, window.x), apart(block.pixels.y, window.y));
+            blocks.push(BlockInWindow { key, band: block.band, offset });
+        }
+        Ok(WindowBlocks { size: (window.width, window.height), blocks })
     }
 
     fn window_of(

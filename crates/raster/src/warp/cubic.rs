@@ -1,6 +1,7 @@
 //! Cubic: sixteen pixels. The weights are computed once for all bands.
 
-use super::kernel::{LinearWeights, Neighbourhood, Tap, Validity, bilinear, bilinear_at_edge, chunk};
+use super::kernel::{Neighbourhood, Tap, Validity, chunk};
+use super::linear::{LinearWeights, bilinear, bilinear_at_edge};
 use super::number::KernelNumber;
 
 /// The weights of the four columns and rows around a position.

@@ -10,9 +10,12 @@
 //! - A value that by chance is the nodata value is moved to the next one: it must not look like a hole.
 //!
 //! Sums are of 64 bits, in the order in which GDAL adds: the same value comes out, to the last bit but for
-//! the position. Alpha is that of the nearest pixel.
+//! the position. Bilinear values of 8 and 16 bits are the exception ([`super::narrow`]). Alpha is that of the
+//! nearest pixel.
 
 use super::cubic::{CubicWeights, cubic};
+use super::linear::{LinearWeights, bilinear};
+use super::narrow::bilinear_row;
 use super::number::KernelNumber;
 use super::resampling::Resampling;
 use super::scale::KernelScale;
@@ -172,15 +175,22 @@ pub(crate) fn resample_row<T: KernelNumber>(
                 },
                 |(tap, weights), plane| cubic(around, plane, tap, weights, valid).map(T::settle),
             ),
-            _ => row.each(
-                out,
-                covered,
-                |at, x, y| {
+            _ => {
+                let weights = |at, x, y| {
                     let tap = Tap::new(around, radius, at, x, y);
                     (tap, LinearWeights::of(&tap))
-                },
-                |(tap, weights), plane| bilinear(around, plane, tap, weights, valid).map(T::settle),
-            ),
+                };
+                let value = |(tap, weights): &(Tap, LinearWeights), plane: &[T]| {
+                    bilinear(around, plane, tap, weights, valid).map(T::settle)
+                };
+                if T::IS_NARROW {
+                    bilinear_row(around, setting.fill, positions, out, covered, |i, out, covered| {
+                        row.one(i, out, covered, weights, value);
+                    });
+                } else {
+                    row.each(out, covered, weights, value);
+                }
+            }
         }
     });
 }
@@ -203,18 +213,30 @@ impl<T: KernelNumber, V: Validity<T>> KernelRow<'_, T, V> {
         common: impl Fn(usize, f64, f64) -> S,
         value: impl Fn(&S, &[T]) -> Option<T>,
     ) {
-        let (x, y) = self.positions;
-        for (i, ((x, y), covered)) in x.iter().zip(y).zip(covered.iter_mut()).enumerate() {
-            let Some(at) = self.around.place(self.valid, *x, *y) else {
-                *covered = 0;
-                continue;
-            };
-            *covered = self.around.mask.and_then(|mask| mask.get(at)).copied().unwrap_or(255);
-            let common = common(at, *x, *y);
-            for (plane, out) in self.around.planes.iter().zip(out.iter_mut()) {
-                if let (Some(value), Some(out)) = (value(&common, plane), out.get_mut(i)) {
-                    *out = settled(value, self.fill);
-                }
+        for (i, covered) in covered.iter_mut().enumerate() {
+            self.one(i, out, covered, &common, &value);
+        }
+    }
+
+    #[inline(always)]
+    fn one<S>(
+        &self,
+        i: usize,
+        out: &mut [&mut [T]],
+        covered: &mut u8,
+        common: impl Fn(usize, f64, f64) -> S,
+        value: impl Fn(&S, &[T]) -> Option<T>,
+    ) {
+        let (Some(x), Some(y)) = (self.positions.0.get(i), self.positions.1.get(i)) else { return };
+        let Some(at) = self.around.place(self.valid, *x, *y) else {
+            *covered = 0;
+            return;
+        };
+        *covered = self.around.mask.and_then(|mask| mask.get(at)).copied().unwrap_or(255);
+        let common = common(at, *x, *y);
+        for (plane, out) in self.around.planes.iter().zip(out.iter_mut()) {
+            if let (Some(value), Some(out)) = (value(&common, plane), out.get_mut(i)) {
+                *out = settled(value, self.fill);
             }
         }
     }
@@ -272,110 +294,4 @@ impl Tap {
 #[inline]
 pub(super) fn chunk<T: Copy, const N: usize>(plane: &[T], at: usize) -> Option<[T; N]> {
     plane.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied()
-}
-
-/// The shares of the two columns and rows around a position.
-#[derive(Clone, Copy)]
-pub(super) struct LinearWeights {
-    x: f64,
-    y: f64,
-    /// Of the four pixels, and their sum, which is 1 but for rounding.
-    each: [f64; 4],
-    sum: f64,
-}
-
-impl LinearWeights {
-    #[inline(always)]
-    pub(super) fn of(tap: &Tap) -> LinearWeights {
-        let (x, y) = (1.5 - (tap.x - tap.column), 1.5 - (tap.y - tap.row));
-        let each = [x * y, (1.0 - x) * y, x * (1.0 - y), (1.0 - x) * (1.0 - y)];
-        LinearWeights { x, y, each, sum: each[0] + each[1] + each[2] + each[3] }
-    }
-}
-
-#[inline(always)]
-pub(super) fn bilinear<T: KernelNumber, V: Validity<T>>(
-    around: &Neighbourhood<'_, T>,
-    plane: &[T],
-    tap: &Tap,
-    weights: &LinearWeights,
-    valid: V,
-) -> Option<f64> {
-    if !tap.inner {
-        return bilinear_at_edge(around, plane, tap, valid);
-    }
-    let (at, stride) = (tap.at, around.extent.0);
-    let ([a, b], [c, d]) = (chunk::<T, 2>(plane, at)?, chunk::<T, 2>(plane, at + stride)?);
-    let (rx, ry) = (weights.x, weights.y);
-    if V::ALL {
-        let upper = a.to_f64() * rx + b.to_f64() * (1.0 - rx);
-        let lower = c.to_f64() * rx + d.to_f64() * (1.0 - rx);
-        return Some(upper * ry + lower * (1.0 - ry));
-    }
-    let there =
-        [valid.is(at, a), valid.is(at + 1, b), valid.is(at + stride, c), valid.is(at + stride + 1, d)];
-    let values = [a, b, c, d].map(T::to_f64);
-    let [w, x, y, z] = weights.each;
-    if there[0] & there[1] & there[2] & there[3] {
-        // Mostly. What is divided by 1 stays as it is.
-        let sum = 0.0 + values[0] * w + values[1] * x + values[2] * y + values[3] * z;
-        return Some(sum / weights.sum);
-    }
-    weighed([
-        (there[0], values[0], w),
-        (there[1], values[1], x),
-        (there[2], values[2], y),
-        (there[3], values[3], z),
-    ])
-}
-
-/// The weighted mean of the values that are valid.
-#[inline]
-fn weighed(all: [(bool, f64, f64); 4]) -> Option<f64> {
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for (valid, value, weight) in all {
-        if valid {
-            weights += weight;
-            sum += value * weight;
-        }
-    }
-    if weights == 1.0 {
-        Some(sum)
-    } else if weights < 0.00001 {
-        None
-    } else {
-        Some(sum / weights)
-    }
-}
-
-#[cold]
-pub(super) fn bilinear_at_edge<T: KernelNumber, V: Validity<T>>(
-    around: &Neighbourhood<'_, T>,
-    plane: &[T],
-    tap: &Tap,
-    valid: V,
-) -> Option<f64> {
-    let (mut column, mut row) = (tap.column as i64, tap.row as i64);
-    let (mut rx, mut ry) = (1.5 - (tap.x - column as f64), 1.5 - (tap.y - row as f64));
-    if column == -1 {
-        (column, rx) = (0, 1.0);
-    }
-    if row == -1 {
-        (row, ry) = (0, 1.0);
-    }
-    let value = |column: i64, row: i64, weight: f64| {
-        let inside =
-            column >= 0 && row >= 0 && column < i64::from(around.size.0) && row < i64::from(around.size.1);
-        let at = around.index(column, row);
-        match plane.get(at).filter(|_| inside) {
-            Some(value) => (valid.is(at, *value), value.to_f64(), weight),
-            None => (false, 0.0, 0.0),
-        }
-    };
-    weighed([
-        value(column, row, rx * ry),
-        value(column + 1, row, (1.0 - rx) * ry),
-        value(column, row + 1, rx * (1.0 - ry)),
-        value(column + 1, row + 1, (1.0 - rx) * (1.0 - ry)),
-    ])
 }

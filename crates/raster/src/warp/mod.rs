@@ -5,7 +5,9 @@
 //! - [`suggest`](self::suggest): the grid of the result, as `gdalwarp` chooses it or as it is given
 //! - [`mapping`](self::mapping): where the pixels of the result lie in the source, exactly or by control points
 //! - [`scale`](self::scale): how wide kernels are
-//! - [`kernel`](self::kernel): nearest, bilinear, [`cubic`](self::cubic); [`area`](self::area): average and mode
+//! - [`kernel`](self::kernel): a row of pixels by nearest, [`linear`](self::linear), [`cubic`](self::cubic) or
+//!   [`wide`](self::wide) kernels; [`narrow`](self::narrow): bilinear for small numbers, many at once
+//! - [`area`](self::area): average and mode
 //!
 //! A window of the result is painted by computing the positions of all its pixels first. The box around
 //! them, with room for the kernel, is what is read of the source. If that is more than [`BOX_LEN_MAX`], the
@@ -16,7 +18,9 @@
 mod area;
 mod cubic;
 mod kernel;
+mod linear;
 mod mapping;
+mod narrow;
 mod number;
 mod options;
 mod resampling;
@@ -29,7 +33,7 @@ mod wide;
 use std::cell::RefCell;
 
 use tidegate_geo::Crs;
-use tidegate_geo::crs::{Operation, Transform};
+use tidegate_geo::crs::Operation;
 
 pub(crate) use mapping::apply;
 pub(crate) use number::KernelNumber;
@@ -40,7 +44,7 @@ pub use suggest::GridRequest;
 
 use crate::error::RasterError;
 use crate::geotiff::GeoTiff;
-use crate::grid::{Affine, PixelWindow};
+use crate::grid::PixelWindow;
 use crate::head::NoData;
 use crate::paint::{Painted, Painter};
 use crate::sample::{SampleData, Samples};
@@ -49,7 +53,7 @@ use crate::write::RasterSpec;
 use kernel::{Neighbourhood, Setting, resample_row};
 use mapping::{PartPlace, PixelArea, PixelMapping, box_around, halves};
 use options::{between, spec_of};
-use suggest::{Outline, Suggestion, suggest};
+use suggest::{SourceOutline, Suggestion, suggest};
 
 /// Bytes of the source that one thread reads at once.
 const BOX_LEN_MAX: u64 = 32 << 20;
@@ -76,29 +80,6 @@ pub struct Warp<'a> {
     alpha: Option<u32>,
     spec: RasterSpec,
     operation: Option<Operation>,
-}
-
-struct SourceOutline<'a> {
-    transform: Affine,
-    inverse: Affine,
-    there: Option<&'a Transform>,
-    home: Option<&'a Transform>,
-}
-
-impl Outline for SourceOutline<'_> {
-    fn there(&self, x: &mut [f64], y: &mut [f64]) {
-        apply(&self.transform, x, y);
-        if let Some(there) = self.there {
-            there.positions(x, y);
-        }
-    }
-
-    fn home(&self, x: &mut [f64], y: &mut [f64]) {
-        if let Some(home) = self.home {
-            home.positions(x, y);
-        }
-        apply(&self.inverse, x, y);
-    }
 }
 
 fn is_geographic(crs: &Crs) -> bool {

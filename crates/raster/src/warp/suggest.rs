@@ -6,7 +6,9 @@
 //! are square, and width and height are rounded to whole pixels from the upper left corner.
 
 use tidegate_geo::Crs;
+use tidegate_geo::crs::Transform;
 
+use super::mapping::apply;
 use crate::error::RasterError;
 use crate::grid::{Affine, RasterGrid};
 
@@ -16,6 +18,32 @@ pub(crate) trait Outline {
     fn there(&self, x: &mut [f64], y: &mut [f64]);
     /// From the system of the result to pixels of the source.
     fn home(&self, x: &mut [f64], y: &mut [f64]);
+}
+
+/// The outline of a source with a place.
+pub(super) struct SourceOutline<'a> {
+    /// From its pixels to its system, and back.
+    pub(super) transform: Affine,
+    pub(super) inverse: Affine,
+    /// From its system to that of the result, and back, if they differ.
+    pub(super) there: Option<&'a Transform>,
+    pub(super) home: Option<&'a Transform>,
+}
+
+impl Outline for SourceOutline<'_> {
+    fn there(&self, x: &mut [f64], y: &mut [f64]) {
+        apply(&self.transform, x, y);
+        if let Some(there) = self.there {
+            there.positions(x, y);
+        }
+    }
+
+    fn home(&self, x: &mut [f64], y: &mut [f64]) {
+        if let Some(home) = self.home {
+            home.positions(x, y);
+        }
+        apply(&self.inverse, x, y);
+    }
 }
 
 /// A box: smallest x and y, largest x and y.

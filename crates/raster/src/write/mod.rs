@@ -6,26 +6,36 @@
 //! of the overviews from small to large, then those of the picture, row by row.
 
 mod layout;
+mod pending;
 mod reduce;
 mod spec;
 mod spool;
 mod tags;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
 
 use crate::codec::BlockForm;
 use crate::error::{RasterCause, RasterError};
 use crate::head::{Compression, Predictor};
 use crate::sample::Samples;
+use pending::{PendingTiles, QuarterPlace};
 use reduce::Reducer;
 pub use spec::{CogOptions, CogSummary, OverviewMethod, RasterSpec};
 use spool::{PackJob, TilePlace, TileSpool};
 
-/// Bytes of unfinished tiles of overviews.
-const PENDING_LEN_MAX: usize = 192 << 20;
+/// Tiles of more bytes than this are not kept to be used again.
+const REPEATED_LEN_MAX: usize = 4 << 20;
+/// Bytes of all tiles that are kept so.
+const KEPT_LEN_MAX: usize = 32 << 20;
+
+/// How many tiles of this length are kept. A picture of one block, its edges and its overviews need about 24.
+fn tiles_max(tile_len: usize) -> usize {
+    (KEPT_LEN_MAX / tile_len.max(1)).clamp(1, 32)
+}
 
 /// A resolution of the raster that is written.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +55,12 @@ impl TileLevel {
 /// Values of a tile: pixels, and which of them are valid.
 pub(crate) struct Tile {
     /// Nothing if all of it is nodata.
-    pub(crate) samples: Option<Samples>,
+    pub(crate) samples: Option<Arc<Samples>>,
     pub(crate) mask: Option<Vec<u8>>,
     /// The bytes if it is packed already.
-    pub(crate) packed: Option<Vec<u8>>,
-}
-
-/// A tile of an overview that waits for its quarters.
-struct UnfinishedTile {
-    samples: Option<Samples>,
-    mask: Option<Vec<u8>>,
-    missing: u32,
+    pub(crate) packed: Option<Bytes>,
+    /// Whether the same samples came before, at another place.
+    pub(crate) is_repeated: bool,
 }
 
 /// Writes a COG. Tiles come in any order, from any thread, each once; [`CogWriter::tiles`] gives the
@@ -67,9 +72,8 @@ pub struct CogWriter {
     options: CogOptions,
     levels: Vec<TileLevel>,
     form: BlockForm,
-    reducer: Reducer,
     spool: TileSpool,
-    pending: Mutex<HashMap<(usize, u32, u32), UnfinishedTile>>,
+    pending: PendingTiles,
 }
 
 impl CogWriter {
@@ -154,16 +158,8 @@ impl CogWriter {
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let spool = TileSpool::new(directory, &spec, options, &form, &levels)
             .map_err(|error| error.of(&path.display().to_string()))?;
-        Ok(CogWriter {
-            path: path.to_owned(),
-            spec,
-            options: options.clone(),
-            levels,
-            form,
-            reducer,
-            spool,
-            pending: Mutex::default(),
-        })
+        let pending = PendingTiles::new(reducer, spec.clone(), spool.tile_len());
+        Ok(CogWriter { path: path.to_owned(), spec, options: options.clone(), levels, form, spool, pending })
     }
 
     /// Columns and rows of tiles.
@@ -210,7 +206,7 @@ impl CogWriter {
     /// # Errors
     /// If it does not fit, was there before, or cannot be stored.
     pub fn write_tile(&self, column: u32, row: u32, tile: Samples) -> Result<(), RasterError> {
-        self.add(0, column, row, Tile { samples: Some(tile), mask: None, packed: None })
+        self.share_tile(column, row, &Arc::new(tile), None, false)
     }
 
     /// The same with the mask of valid pixels (not 0), if [`RasterSpec::has_mask`].
@@ -224,7 +220,8 @@ impl CogWriter {
         tile: Samples,
         mask: Vec<u8>,
     ) -> Result<(), RasterError> {
-        self.add(0, column, row, Tile { samples: Some(tile), mask: Some(mask), packed: None })
+        let samples = Some(Arc::new(tile));
+        self.add(0, column, row, Tile { samples, mask: Some(mask), packed: None, is_repeated: false })
     }
 
     /// A tile that is nothing but nodata (0 without nodata), masked if there is a mask.
@@ -232,7 +229,7 @@ impl CogWriter {
     /// # Errors
     /// As [`CogWriter::write_tile`].
     pub fn skip_tile(&self, column: u32, row: u32) -> Result<(), RasterError> {
-        self.add(0, column, row, Tile { samples: None, mask: None, packed: None })
+        self.add(0, column, row, Tile { samples: None, mask: None, packed: None, is_repeated: false })
     }
 
     /// Stores a tile that is packed already, by the same codec, predictor, block size and pixel
@@ -240,8 +237,25 @@ impl CogWriter {
     ///
     /// # Errors
     /// As [`CogWriter::write_tile`].
-    pub fn copy_tile(&self, column: u32, row: u32, packed: &[u8], tile: Samples) -> Result<(), RasterError> {
-        self.add(0, column, row, Tile { samples: Some(tile), mask: None, packed: Some(packed.to_vec()) })
+    pub fn copy_tile(&self, column: u32, row: u32, packed: Bytes, tile: Samples) -> Result<(), RasterError> {
+        self.share_tile(column, row, &Arc::new(tile), Some(packed), false)
+    }
+
+    /// Stores a tile that is kept elsewhere too, packed already or not. If it is said to be repeated, these very
+    /// samples should have come before: what was made of them is used again.
+    ///
+    /// # Errors
+    /// As [`CogWriter::write_tile`].
+    pub(crate) fn share_tile(
+        &self,
+        column: u32,
+        row: u32,
+        tile: &Arc<Samples>,
+        packed: Option<Bytes>,
+        is_repeated: bool,
+    ) -> Result<(), RasterError> {
+        let is_repeated = is_repeated && self.spool.tile_len() <= REPEATED_LEN_MAX;
+        self.add(0, column, row, Tile { samples: Some(tile.clone()), mask: None, packed, is_repeated })
     }
 
     fn add(&self, level: usize, column: u32, row: u32, tile: Tile) -> Result<(), RasterError> {
@@ -307,44 +321,18 @@ impl CogWriter {
             return Ok(());
         };
         let (up_column, up_row) = (column / 2, row / 2);
-        let key = (level + 1, up_column, up_row);
-        let taken = {
-            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            let quarters = |count: u32, at: u32| (count - at * 2).min(2);
-            let entry = pending.entry(key).or_insert_with(|| UnfinishedTile {
-                samples: None,
-                mask: None,
-                missing: quarters(own.across, up_column) * quarters(own.down, up_row),
-            });
-            if tile.samples.is_some() && entry.samples.is_none() {
-                let (made, mask) = self.reducer.empty(&self.spec);
-                (entry.samples, entry.mask) = (Some(made), mask);
-            }
-            if let (Some(from), Some(to)) = (&tile.samples, &mut entry.samples) {
-                let inside = self.inside(own, column, row);
-                self.reducer.reduce(
-                    from,
-                    tile.mask.as_deref(),
-                    inside,
-                    to,
-                    entry.mask.as_deref_mut(),
-                    (column % 2, row % 2),
-                );
-            }
-            entry.missing = entry.missing.saturating_sub(1);
-            let done = (entry.missing == 0).then(|| pending.remove(&key)).flatten();
-            let one = self.spool.tile_len();
-            let held = pending.values().filter(|entry| entry.samples.is_some()).count() * one;
-            if held > PENDING_LEN_MAX.max(8 * one) {
-                return Err(RasterError::invalid(format!(
-                    "overviews wait for tiles and hold {held} bytes; tiles must come in Z-order"
-                )));
-            }
-            done
-        };
-        let Some(UnfinishedTile { samples, mask, .. }) = taken else { return Ok(()) };
         debug_assert!(up_column < above.across);
-        self.add(level + 1, up_column, up_row, Tile { samples, mask, packed: None })
+        let quarters = |count: u32, at: u32| (count - at * 2).min(2);
+        let place = QuarterPlace {
+            above: (level + 1, up_column, up_row),
+            quarters: quarters(own.across, up_column) * quarters(own.down, up_row),
+            quarter: (column % 2, row % 2),
+            inside: self.inside(own, column, row),
+        };
+        match self.pending.add(&place, tile)? {
+            Some(tile) => self.add(level + 1, up_column, up_row, tile),
+            None => Ok(()),
+        }
     }
 
     /// Ends the file: lays it out, syncs it and gives it its name.

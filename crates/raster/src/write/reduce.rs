@@ -223,24 +223,29 @@ impl TwoRows {
         }
     }
 
-    /// The means of those that are not nodata.
+    /// The means of those that are not nodata: first as if all counted, many at once, and then those again that
+    /// are made of nodata or have become it.
     fn means_but<T: Averaged>(&self, source: &[T], target: &mut [T], nodata: T) {
-        let mean = |values: [T; 4]| {
-            let [a, b, c, d] = values.map(|value| !value.same(nodata));
-            if a & b & c & d {
-                // Mostly all four are there.
-                let mean = T::mean(values, 4);
-                return if mean.same(nodata) { mean.beside() } else { mean };
-            }
-            average(values, [a, b, c, d], Some(nodata))
-        };
+        const RUN: usize = 8;
+        self.means(source, target);
+        // Without an early end, so that several values are compared at once.
+        let has_nodata = |values: &[T]| values.iter().fold(false, |found, value| found | value.same(nodata));
+        let is_nodata = |values: &[T]| values.iter().fold(true, |all, value| all & value.same(nodata));
+        let mean = |values: [T; 4]| average(values, values.map(|value| !value.same(nodata)), Some(nodata));
         let whole = self.width / 2;
-        let pairs = |from: usize| source[from..from + 2 * whole].as_chunks::<2>().0;
-        let (upper, lower) = (pairs(self.first), pairs(self.second));
-        for ((value, [a, b]), [c, d]) in target.iter_mut().zip(upper).zip(lower) {
-            *value = mean([*a, *b, *c, *d]);
+        let (pairs, edge) = target.split_at_mut(whole);
+        let row = |from: usize| source[from..from + 2 * whole].chunks(2 * RUN);
+        for ((values, first), second) in pairs.chunks_mut(RUN).zip(row(self.first)).zip(row(self.second)) {
+            let (upper, lower) = (first.as_chunks::<2>().0, second.as_chunks::<2>().0);
+            if is_nodata(first) & is_nodata(second) {
+                values.iter_mut().zip(upper).for_each(|(value, [a, _])| *value = *a);
+            } else if has_nodata(first) | has_nodata(second) | has_nodata(values) {
+                for ((value, [a, b]), [c, d]) in values.iter_mut().zip(upper).zip(lower) {
+                    *value = mean([*a, *b, *c, *d]);
+                }
+            }
         }
-        for (at, value) in target.iter_mut().enumerate().skip(whole) {
+        for (at, value) in (whole..).zip(edge) {
             *value = mean(self.four(source, at));
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! They are packed by threads of the writer, or, if it has none, by the threads that bring them.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{CogOptions, RasterSpec, Tile, TileLevel};
+use super::{CogOptions, RasterSpec, Tile, TileLevel, tiles_max};
 use crate::codec::{BlockForm, Packer};
 use crate::error::RasterError;
 use crate::head::{Compression, Predictor};
@@ -50,8 +51,13 @@ struct SpoolState {
     /// An empty tile, packed, and its mask.
     empty: Option<PackedPair>,
     /// The tile that was packed last: sea and sky repeat, and so do the blocks of bombs.
-    last: Option<Arc<(Samples, Vec<u8>)>>,
+    last: Option<PackedTile>,
+    /// Tiles that came more than once, the last used one last.
+    repeated: VecDeque<PackedTile>,
 }
+
+/// A tile and its packed bytes.
+type PackedTile = (Arc<Samples>, Arc<[u8]>);
 
 struct SpoolShared {
     file: File,
@@ -108,8 +114,15 @@ impl TileSpool {
             ..form.clone()
         };
         let first = (Packer::new(form.clone(), options.effort)?, Packer::new(mask_form.clone(), None)?);
-        let state =
-            SpoolState { places, end: 0, failed: None, packers: vec![first], empty: None, last: None };
+        let state = SpoolState {
+            places,
+            end: 0,
+            failed: None,
+            packers: vec![first],
+            empty: None,
+            last: None,
+            repeated: VecDeque::new(),
+        };
         let shared = Arc::new(SpoolShared {
             file: tempfile::tempfile_in(directory)?,
             spec: spec.clone(),
@@ -182,6 +195,35 @@ fn work(shared: &SpoolShared, jobs: &Mutex<Receiver<PackJob>>) {
     }
 }
 
+impl SpoolState {
+    /// The bytes of a tile, if it is one of those that repeat or the same as the last one.
+    fn packed_before(&mut self, samples: &Arc<Samples>, is_repeated: bool) -> Option<Arc<[u8]>> {
+        let at = self.repeated.iter().position(|(known, _)| Arc::ptr_eq(known, samples));
+        if let Some(at) = at.filter(|_| is_repeated) {
+            let known = self.repeated.remove(at);
+            let bytes = known.as_ref().map(|(_, bytes)| bytes.clone());
+            self.repeated.extend(known);
+            return bytes;
+        }
+        let last = self.last.clone().filter(|(last, _)| Arc::ptr_eq(last, samples) || is_same(last, samples));
+        let (_, bytes) = last?;
+        if is_repeated {
+            self.keep((samples.clone(), bytes.clone()), true);
+        }
+        Some(bytes)
+    }
+
+    fn keep(&mut self, tile: PackedTile, is_repeated: bool) {
+        if is_repeated {
+            self.repeated.push_back(tile.clone());
+            if self.repeated.len() > tiles_max(tile.0.data.bytes().len()) {
+                self.repeated.pop_front();
+            }
+        }
+        self.last = Some(tile);
+    }
+}
+
 impl SpoolShared {
     fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -218,14 +260,14 @@ impl SpoolShared {
         if let Some(bytes) = tile.packed {
             return self.store(level, index, false, &bytes);
         }
-        let last = self.state().last.clone();
-        if let Some(same) = last.filter(|last| is_same(&last.0, &samples)) {
-            return self.store(level, index, false, &same.1);
+        let before = self.state().packed_before(&samples, tile.is_repeated);
+        if let Some(bytes) = before {
+            return self.store(level, index, false, &bytes);
         }
         let block = self.block as usize;
         let bytes = packer.pack(with_pixel!(samples.sample(), T => side_by_side::<T>(&samples, block)))?;
         self.store(level, index, false, &bytes)?;
-        self.state().last = Some(Arc::new((samples, bytes)));
+        self.state().keep((samples, bytes.into()), tile.is_repeated);
         Ok(())
     }
 
