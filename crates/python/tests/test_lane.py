@@ -139,12 +139,16 @@ def test_answers_do_not_wait_for_a_call_that_hangs(chaos_server):
     assert [next(responses).ok for _ in range(19)] == [True] * 19
     # No more: the call that hangs was not given up and sent again meanwhile.
     assert server.stats()["requests"] == 20
+    del responses
 
     async def main(server):
         lane = Lane(server.url)
-        calls = asyncio.as_completed([lane.get_async(name) for name in names])
-        assert [(await next(calls)).ok for _ in range(19)] == [True] * 19
+        calls = [lane.get_async(name) for name in names]
+        done = asyncio.as_completed(calls)
+        assert [(await next(done)).ok for _ in range(19)] == [True] * 19
         assert server.stats()["requests"] == 20
+        for call in calls:
+            call.cancel()
 
     asyncio.run(main(chaos_server("--hang", "@1")))
 
