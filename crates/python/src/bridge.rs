@@ -3,9 +3,10 @@
 //! An awaited call runs as a task of the runtime. Its answer is put into the queue of the event loop
 //! that awaits it, and the loop is woken once for all that is in the queue: by a byte in a socket that
 //! it watches. To wake a loop costs as much as half a call, so it is woken for a fifth of the calls that
-//! it awaits, or for what has come within [`LINGER`]. Why not `call_soon_threadsafe`: it needs the interpreter's lock, for which a thread of
-//! the runtime, and with it every timer and connection, would wait while Python computes. So the
-//! threads of the runtime never take that lock, and an interpreter that ends finds none of them in it.
+//! it awaits, or for what has come within [`LINGER`]. Why not `call_soon_threadsafe`: it needs the
+//! interpreter's lock, for which a thread of the runtime, and with it every timer and connection, would
+//! wait while Python computes. So the threads of the runtime never take that lock, and an interpreter
+//! that ends finds none of them in it.
 //!
 //! A future that is cancelled ends its task, which gives its permit back. Answers for a loop that is
 //! closed are dropped with its queue.
@@ -29,7 +30,7 @@ use tokio::task::AbortHandle;
 use crate::{errors, runtime};
 
 /// How long an answer waits for others.
-const LINGER: Duration = Duration::from_millis(1);
+pub(crate) const LINGER: Duration = Duration::from_millis(1);
 
 /// What makes the Python value of an answer, in the thread of the loop.
 type MakeValue = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;

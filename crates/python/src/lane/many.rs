@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
@@ -24,11 +23,8 @@ use tokio::task::AbortHandle;
 use super::live::LiveLane;
 use super::request::{RequestArguments, request};
 use super::response::{PatientOutcome, PyResponse};
-use crate::bridge::ReadyValue;
+use crate::bridge::{LINGER, ReadyValue};
 use crate::{bridge, errors, runtime};
-
-/// How long an answer waits for others.
-const LINGER: Duration = Duration::from_millis(1);
 
 /// What the task of a window says.
 enum WindowAnswer {

@@ -196,21 +196,13 @@ fn work(shared: &SpoolShared, jobs: &Mutex<Receiver<PackJob>>) {
 }
 
 impl SpoolState {
-    /// The bytes of a tile, if it is one of those that repeat or the same as the last one.
-    fn packed_before(&mut self, samples: &Arc<Samples>, is_repeated: bool) -> Option<Arc<[u8]>> {
-        let at = self.repeated.iter().position(|(known, _)| Arc::ptr_eq(known, samples));
-        if let Some(at) = at.filter(|_| is_repeated) {
-            let known = self.repeated.remove(at);
-            let bytes = known.as_ref().map(|(_, bytes)| bytes.clone());
-            self.repeated.extend(known);
-            return bytes;
-        }
-        let last = self.last.clone().filter(|(last, _)| Arc::ptr_eq(last, samples) || is_same(last, samples));
-        let (_, bytes) = last?;
-        if is_repeated {
-            self.keep((samples.clone(), bytes.clone()), true);
-        }
-        Some(bytes)
+    /// The bytes of a tile that came more than once.
+    fn repeated_bytes(&mut self, samples: &Arc<Samples>) -> Option<Arc<[u8]>> {
+        let at = self.repeated.iter().position(|(known, _)| Arc::ptr_eq(known, samples))?;
+        let known = self.repeated.remove(at);
+        let bytes = known.as_ref().map(|(_, bytes)| bytes.clone());
+        self.repeated.extend(known);
+        bytes
     }
 
     fn keep(&mut self, tile: PackedTile, is_repeated: bool) {
@@ -227,6 +219,23 @@ impl SpoolState {
 impl SpoolShared {
     fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes of a tile, if it is one of those that repeat or the same as the last one.
+    fn packed_before(&self, samples: &Arc<Samples>, is_repeated: bool) -> Option<Arc<[u8]>> {
+        let last = {
+            let mut state = self.state();
+            if is_repeated && let Some(bytes) = state.repeated_bytes(samples) {
+                return Some(bytes);
+            }
+            state.last.clone()
+        };
+        // The values are compared without the lock: other threads store their tiles meanwhile.
+        let (_, bytes) = last.filter(|(last, _)| Arc::ptr_eq(last, samples) || is_same(last, samples))?;
+        if is_repeated {
+            self.state().keep((samples.clone(), bytes.clone()), true);
+        }
+        Some(bytes)
     }
 
     fn pack(&self, job: PackJob) -> Result<(), RasterError> {
@@ -260,8 +269,7 @@ impl SpoolShared {
         if let Some(bytes) = tile.packed {
             return self.store(level, index, false, &bytes);
         }
-        let before = self.state().packed_before(&samples, tile.is_repeated);
-        if let Some(bytes) = before {
+        if let Some(bytes) = self.packed_before(&samples, tile.is_repeated) {
             return self.store(level, index, false, &bytes);
         }
         let block = self.block as usize;
