@@ -13,7 +13,8 @@
 //! its rate. So a late wake-up asks the core as of the time for which it was set, and continues
 //! slot by slot until it reaches the present: several permits in one tick, and an exact average
 //! rate. Catching up is limited to [`LATE_MAX`], so that a process that was suspended for a minute
-//! does not burst when it resumes.
+//! does not burst when it resumes. Where the wait is about as long as a call's interval, an [alarm] that is
+//! exact wakes it.
 //!
 //! # Order
 //!
@@ -23,6 +24,7 @@
 //!
 //! A lane may be shared by the processes of a machine, or of a fleet of machines. See `share`.
 
+mod alarm;
 mod clock;
 mod grant;
 mod key;
@@ -48,6 +50,7 @@ pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
 use crate::lock::lock;
+use alarm::Alarm;
 use locked::{Asked, LockedLane};
 use queue::{WaitQueue, Waiter};
 use share::{MeetingPlace, ShareMode};
@@ -377,6 +380,7 @@ impl Drop for LaneInner {
 
 /// The timer task of one lane. It ends with the lane.
 async fn timer(lane: Weak<LaneInner>, rearm: Arc<Notify>, clock: Clock) {
+    let alarm = Alarm::new(clock);
     loop {
         let due = {
             let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
@@ -386,7 +390,7 @@ async fn timer(lane: Weak<LaneInner>, rearm: Arc<Notify>, clock: Clock) {
             due
         };
         tokio::select! {
-            () = clock.sleep_until(due) => {
+            () = alarm.until(due) => {
                 let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
                 let mut state = lane.lock();
                 let now = clock.mono();
