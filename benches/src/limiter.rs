@@ -17,7 +17,7 @@ use tidegate_sim::drain::pause::{PauseOf, Pauses};
 use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints, earliest};
 use tidegate_sim::family::ServerFamily;
 use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, drain_shipped};
-use tidegate_sim::real_limiter::{RealLimiter, drain_lanes};
+use tidegate_sim::real_limiter::{RealLimiter, TIMER_LATE, drain_lanes};
 use tidegate_sim::rival::Rival;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::server::ServerLimit;
@@ -104,14 +104,15 @@ fn table() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a row of [`real`] is: one lane alone, under pauses, or several lanes.
-const SETTINGS: [(&str, Option<PauseOf>, usize); 6] = [
-    ("alone", None, 1),
-    ("client paused", Some(PauseOf::Client), 1),
-    ("server paused", Some(PauseOf::Server), 1),
-    ("both paused", Some(PauseOf::Both), 1),
-    ("two clients", None, 2),
-    ("four clients", None, 4),
+/// What a row of [`real`] is: one lane alone, with late timers, under pauses, or several lanes.
+const SETTINGS: [(&str, f64, Option<PauseOf>, usize); 7] = [
+    ("alone", 0.0, None, 1),
+    ("late timers", TIMER_LATE, None, 1),
+    ("client paused", 0.0, Some(PauseOf::Client), 1),
+    ("server paused", 0.0, Some(PauseOf::Server), 1),
+    ("both paused", 0.0, Some(PauseOf::Both), 1),
+    ("two clients", 0.0, None, 2),
+    ("four clients", 0.0, None, 4),
 ];
 
 fn real(seed: u64) {
@@ -120,8 +121,8 @@ fn real(seed: u64) {
         for &status in limiter.statuses() {
             let least = earliest(&limiter.world(status), seed);
             println!("{}, {status}: least {least:.1} s", limiter.name());
-            for (name, of, clients) in SETTINGS {
-                let world = DrainWorld { pauses: of.map(Pauses::usual), ..limiter.world(status) };
+            for (name, timer_late, of, clients) in SETTINGS {
+                let world = DrainWorld { pauses: of.map(Pauses::usual), timer_late, ..limiter.world(status) };
                 let outs = drain_lanes(&world, clients, seed);
                 let finish = outs.iter().map(|o| o.finish).fold(0.0, f64::max);
                 let (calls, refused, left) = outs

@@ -87,7 +87,7 @@ impl ServerFamily {
         let requests = log(rng, least, (least * 5.0).max(20_000.0)).min(50_000.0).max(least) as u64;
         let tells = if ServerFamily::REAL.contains(&self) { ServerHints::Nothing } else { tells };
         let (refusal, pauses) = self.behaviour(rng);
-        DrainWorld { limit, requests, workers, rtt, service, jitter, tells, refusal, pauses }
+        DrainWorld { limit, requests, workers, rtt, service, jitter, tells, refusal, pauses, timer_late: 0.0 }
     }
 
     /// How it refuses, and who is paused.

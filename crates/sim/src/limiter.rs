@@ -146,6 +146,7 @@ impl LimiterSpec {
                 tells: ServerHints::Nothing,
                 refusal: server.refusal,
                 pauses: server.pauses,
+                timer_late: 0.0,
             };
             (format!("{}, {}", server.name, way.name), world)
         };

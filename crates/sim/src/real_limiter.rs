@@ -16,6 +16,9 @@ pub const REQUESTS: u64 = 2_000;
 /// Service time of the backend, in seconds.
 pub const SERVICE_SECONDS: f64 = 0.02;
 
+/// How late a timer of the client is on average on a machine with two cores and little to do, in seconds.
+pub const TIMER_LATE: f64 = 0.000_15;
+
 /// A limiter of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RealLimiter {
@@ -108,6 +111,7 @@ impl RealLimiter {
             tells: ServerHints::Nothing,
             refusal: RefusalForm { status, after_seconds },
             pauses: None,
+            timer_late: 0.0,
         }
     }
 }

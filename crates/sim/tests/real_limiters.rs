@@ -8,7 +8,7 @@ use tidegate_sim::drain::pause::{PauseOf, Pauses};
 use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
 use tidegate_sim::family::ServerFamily;
 use tidegate_sim::limiter::drain_shipped;
-use tidegate_sim::real_limiter::{RealLimiter, drain_lanes};
+use tidegate_sim::real_limiter::{RealLimiter, TIMER_LATE, drain_lanes};
 use tidegate_sim::server::ServerLimit;
 
 /// Runs of each row.
@@ -42,6 +42,24 @@ fn a_client_alone_needs_hardly_more_than_the_least_time() {
             };
             let row = format!("{}, {status}: {times:.3} x, {refused:.2} %", limiter.name());
             assert!(times <= times_max && refused <= refused_max, "{row}");
+        }
+    }
+}
+
+/// A bucket of one token loses what a timer is late, and refuses the call after a late one if that comes on time.
+#[test]
+fn late_timers_cost_little() {
+    for limiter in RealLimiter::ALL {
+        for (late, times_max) in [(TIMER_LATE, 1.12), (3.0 * TIMER_LATE, 1.13)] {
+            for &status in limiter.statuses() {
+                let world = DrainWorld { timer_late: late, ..limiter.world(status) };
+                for seed in SEEDS {
+                    let out = drain_lanes(&world, 1, seed)[0];
+                    let times = out.finish / out.earliest;
+                    let ok = out.left == 0 && times <= times_max && out.refused_percent() <= 2.3;
+                    assert!(ok, "{}, {status}, {seed}: {times:.3} x, {out:?}", limiter.name());
+                }
+            }
         }
     }
 }

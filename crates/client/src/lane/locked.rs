@@ -3,7 +3,7 @@
 use super::permit::HeldPermit;
 use super::queue::{Refused, WaitQueue};
 use super::share::{LaneRole, ShareMode, ToOwner};
-use super::{Counts, Due, FULL_RECHECK, LATE_MAX, STUCK_RECHECK};
+use super::{Counts, Due, FULL_RECHECK, STUCK_RECHECK};
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::lane::fleet::PermitWays;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
@@ -58,36 +58,23 @@ pub(super) enum Asked {
 }
 
 impl LockedLane {
-    /// Asks the core for one permit, as of the time for which the timer was set.
+    /// Asks the core for one permit.
     pub(super) fn ask(&mut self, now: Mono) -> Asked {
         // Calls that a lane before let out are still out.
         if self.in_flight.saturating_add(self.foreign) >= self.most.max(1) {
             return Asked::Full;
         }
-        let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
-        loop {
-            let due = match self.core.admit(at) {
-                Admit::Go(permit) => {
-                    // The next permit is asked for as of the same slot.
-                    self.due = (at < now).then_some(Due { at, shut: None });
-                    return Asked::Go(permit);
-                }
-                Admit::Full => return Asked::Full,
-                Admit::Wait(at) => Due { at, shut: None },
-                Admit::Shut(at, code) => Due { at, shut: Some(code) },
-            };
-            if due.at > now {
-                return Asked::Due(due);
+        let (at, shut) = match self.core.admit(now) {
+            Admit::Go(permit) => {
+                self.due = None;
+                return Asked::Go(permit);
             }
-            if due.at > at {
-                at = due.at;
-            } else if at < now {
-                at = now;
-            } else {
-                // Do not spin if the core refuses a permit at the time that it named.
-                return Asked::Due(Due { at: now + STUCK_RECHECK, shut: due.shut });
-            }
-        }
+            Admit::Full => return Asked::Full,
+            Admit::Wait(at) => (at, None),
+            Admit::Shut(at, code) => (at, Some(code)),
+        };
+        // Do not spin if the core refuses a permit at the time that it named.
+        Asked::Due(Due { at: if at > now { at } else { now + STUCK_RECHECK }, shut })
     }
 
     /// Whether a refusal concerns a call with the deadline `by`.

@@ -10,11 +10,9 @@
 //!
 //! Tokio's timer has a resolution of 1 ms and fires up to 2 ms late. At 1,000 calls per second that
 //! is one or two whole intervals, and a pacer that restarts its interval on waking would reach half
-//! its rate. So a late wake-up asks the core as of the time for which it was set, and continues
-//! slot by slot until it reaches the present: several permits in one tick, and an exact average
-//! rate. Catching up is limited to [`LATE_MAX`], so that a process that was suspended for a minute
-//! does not burst when it resumes. Where the wait is about as long as a call's interval, an [alarm] that is
-//! exact wakes it.
+//! its rate. So the core answers a lane that asks late as of the time that it named
+//! ([`LATE_MAX`](tidegate_core::limit::LATE_MAX)): several permits in one tick, and an exact average
+//! rate. Where the wait is about as long as a call's interval, an [alarm] that is exact wakes it.
 //!
 //! # Order
 //!
@@ -65,9 +63,6 @@ use tidegate_core::limit::BelievedKind;
 use tidegate_core::patience::LaneReading;
 use tidegate_core::{Mono, Rng};
 use tokio::sync::{Notify, oneshot};
-
-/// The longest timer delay that is caught up.
-pub const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// How often a lane that is full without calls in flight asks the core again. It guards against a
 /// lost permit.

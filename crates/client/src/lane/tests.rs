@@ -211,7 +211,7 @@ async fn a_long_stop_is_not_followed_by_a_burst() {
         tokio::task::yield_now().await;
     }
     let burst = sent.load(Ordering::Relaxed) - before;
-    assert!(burst <= 1 + LATE_MAX.as_millis() as u32, "{burst}");
+    assert!(burst <= 1 + tidegate_core::limit::LATE_MAX.as_millis() as u32, "{burst}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,6 +119,8 @@ pub enum Feedback {
     },
 }
 
+/// The longest time by which a call that could not ask when it was due is caught up with.
+pub const LATE_MAX: Duration = Duration::from_millis(5);
 /// A refusal with a longer cooldown than this, in seconds, is costly.
 const COSTLY_COOLDOWN: f64 = 0.2;
 /// Fastest pace, in calls per second, that is grown to.
@@ -201,6 +203,8 @@ pub struct Limiter {
     refused_round_trip: f64,
     /// The learned pace was what held back the last call.
     paced: bool,
+    /// When a call may ask again, if one was told so.
+    due: Option<Mono>,
     /// It began with what another limiter had learned.
     inherited: bool,
     /// The rate of that limiter, until `ceiling_until`.
@@ -254,14 +258,45 @@ impl Limiter {
             round_trip: 0.0,
             refused_round_trip: 0.0,
             paced: false,
+            due: None,
             inherited: false,
             ceiling: TokenBucket::OPEN,
             ceiling_until: Mono::ZERO,
         }
     }
 
-    /// May a call go out now?
+    /// May a call go out now? Asked later than it was told to, it answers as of then: a timer that is late costs
+    /// no calls.
     pub fn admit(&mut self, now: Mono) -> LimiterAdmit {
+        let mut at = self.due.map_or(now, |due| due.max(now.saturating_sub(LATE_MAX)).min(now));
+        loop {
+            self.due = None;
+            match self.admit_as_of(at) {
+                LimiterAdmit::Go(mut ticket) => {
+                    if at < now {
+                        ticket.sent = now;
+                        // A server that saves nothing counts from the call that was late.
+                        if self.single_token.is_some() {
+                            self.pace.delay(now, 1.0);
+                        } else {
+                            self.due = Some(at);
+                        }
+                    }
+                    return LimiterAdmit::Go(ticket);
+                }
+                LimiterAdmit::Full => return LimiterAdmit::Full,
+                LimiterAdmit::At(due) if due <= now && at < now => {
+                    at = if due > at { due } else { now };
+                }
+                LimiterAdmit::At(due) => {
+                    self.due = Some(due);
+                    return LimiterAdmit::At(due);
+                }
+            }
+        }
+    }
+
+    fn admit_as_of(&mut self, now: Mono) -> LimiterAdmit {
         self.presume(now);
         let closed = self.not_before.max(self.probe_at);
         if now < closed {

@@ -5,7 +5,8 @@
 //! nothing. Its sign is that it never accepts two calls as close together as some that it refused.
 //! Then the interval itself is searched for: longer after a refusal, shorter after a run of accepted
 //! calls, in steps that halve at each turn down to a few thousandths. From there on a long run of
-//! accepted calls is needed for a small step.
+//! accepted calls is needed for a small step. On its way a call may be early by chance; so a refusal after a
+//! run of accepted calls lengthens the interval by a small step too, else rare delays would lengthen it on and on.
 
 use super::rate_estimate::secs;
 use crate::time::Mono;
@@ -53,6 +54,10 @@ const HALVINGS_MAX: u32 = 4;
 /// The first small step, as a share of the interval; it doubles each time, this often.
 const SMALL_STEP: f64 = 0.001;
 const DOUBLINGS_MAX: u32 = 8;
+/// An interval that so many calls have kept is long enough: a refusal after them is chance, ...
+const ACCEPTED_KEPT: u32 = 30;
+/// ... and worth this step, about as much as the calls until the next one take back.
+const STEP_CHANCE: f64 = 0.001;
 /// Shortest interval, in seconds.
 const INTERVAL_MIN: f64 = 1e-6;
 
@@ -189,6 +194,11 @@ impl SingleTokenBucket {
     pub(super) fn refused(&mut self, next: u64) {
         self.since = next;
         self.small_steps = 0;
+        if self.accepted >= ACCEPTED_KEPT {
+            self.interval *= 1.0 + STEP_CHANCE;
+            (self.accepted, self.refusals) = (0, 0);
+            return;
+        }
         self.refusals = if self.accepted < ACCEPTED_BETWEEN { self.refusals + 1 } else { 0 };
         self.interval *= 1.0 + self.step;
         self.step = if self.refusals >= REFUSALS_GROWING {

@@ -52,6 +52,57 @@ fn the_users_ceiling_holds_whatever_is_learned() {
     assert!((98..=103).contains(&sent), "{sent}");
 }
 
+/// Calls that go in ten seconds if the timer is always late by `late`, and when the first and the second went.
+fn sent_late(l: &mut Limiter, late: f64) -> (u32, Mono, Mono) {
+    let (mut now, mut sent) = (at(0.0), alloc::vec::Vec::new());
+    while now < at(10.0) {
+        match l.admit(now) {
+            LimiterAdmit::Go(ticket) => {
+                assert_eq!(ticket.sent, now, "a call is sent when it goes");
+                sent.push(now);
+                l.settle(ticket, now, Feedback::Accepted, &Hints::default());
+            }
+            LimiterAdmit::At(t) => now = t + Duration::from_secs_f64(late),
+            LimiterAdmit::Full => panic!("nothing is out"),
+        }
+    }
+    (sent.len() as u32, sent[0], sent[1])
+}
+
+#[test]
+fn a_late_timer_costs_no_calls_unless_the_server_saves_none() {
+    let paced = || {
+        let mut l = Limiter::new(&LimitConfig::default());
+        l.pace.set(Mono::ZERO, Some(100.0), 1.0);
+        l
+    };
+    assert_eq!(sent_late(&mut paced(), 0.002), (1000, at(0.0), at(0.012)));
+    let mut strict = paced();
+    strict.single_token = Some(SingleTokenBucket::new(0.01));
+    let mut sent = alloc::vec::Vec::new();
+    let mut now = at(0.0);
+    while sent.len() < 20 {
+        match strict.admit(now) {
+            LimiterAdmit::Go(ticket) => sent.push(ticket.sent),
+            LimiterAdmit::At(t) => now = t + Duration::from_millis(2),
+            LimiterAdmit::Full => break,
+        }
+    }
+    assert!(sent.len() >= 3, "{sent:?}");
+    assert!(sent.windows(2).all(|pair| secs(pair[0], pair[1]) >= 0.0119), "{sent:?}");
+    // A lane that could not ask for a minute catches up with five milliseconds of it.
+    let mut l = paced();
+    l.pace.set(Mono::ZERO, Some(1000.0), 1.0);
+    let _ = go(&mut l, at(0.0));
+    assert!(matches!(l.admit(at(0.0)), LimiterAdmit::At(_)));
+    let mut caught = 0;
+    while let LimiterAdmit::Go(ticket) = l.admit(at(60.0)) {
+        l.settle(ticket, at(60.0), Feedback::Accepted, &Hints::default());
+        caught += 1;
+    }
+    assert!((5..=7).contains(&caught), "{caught}");
+}
+
 #[test]
 fn without_learning_refusals_change_nothing_but_the_gate() {
     let mut l = Limiter::new(&LimitConfig { learn: false, in_flight_max: 8, ..LimitConfig::default() });

@@ -89,7 +89,8 @@ impl TokenBucket {
     pub fn ready(&mut self, now: Mono) -> Mono {
         let Some(rate) = self.rate else { return now };
         self.refill(now);
-        if self.tokens >= 1.0 - TOLERANCE { now } else { now + seconds((1.0 - self.tokens) / rate) }
+        let from = now.max(self.refilled);
+        if self.tokens >= 1.0 - TOLERANCE { now } else { from + seconds((1.0 - self.tokens) / rate) }
     }
 
     /// Takes one token.

@@ -168,7 +168,8 @@ impl<'a, T> DrainRun<'a, T> {
                     let t = t.nanos().max(now + 1);
                     if t < side.wake {
                         side.wake = t;
-                        self.push(t, DrainEvent::Wake(client));
+                        let late = late(&mut self.rng, self.world.timer_late);
+                        self.push(t + late, DrainEvent::Wake(client));
                     }
                     return;
                 }
@@ -228,6 +229,16 @@ impl<'a, T> DrainRun<'a, T> {
             side.outcome.share = done(side) / all;
         }
     }
+}
+
+/// How late a timer is: the square of an exponential variable, as measured on a machine with little to do (half of
+/// them less than a quarter of the mean, one in a hundred ten times as much).
+fn late(rng: &mut Rng, mean: f64) -> u64 {
+    if mean == 0.0 {
+        return 0;
+    }
+    let drawn = -(1.0 - rng.unit()).ln();
+    (mean * 0.5 * drawn * drawn * 1e9) as u64
 }
 
 fn draw(rng: &mut Rng, mean: f64, jitter: f64) -> u64 {

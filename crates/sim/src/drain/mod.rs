@@ -45,6 +45,8 @@ pub struct DrainWorld {
     pub refusal: RefusalForm,
     /// The pauses of the client or the server; none by default.
     pub pauses: Option<Pauses>,
+    /// How late the timers of the client are on average, in seconds: most of them little, a few of them much.
+    pub timer_late: f64,
 }
 
 /// How a server refuses a call.

@@ -153,6 +153,7 @@ mod tests {
             tells: ServerHints::Nothing,
             refusal: RefusalForm::default(),
             pauses: None,
+            timer_late: 0.0,
         }
     }
 
