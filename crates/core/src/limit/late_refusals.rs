@@ -35,23 +35,32 @@ const PATIENCE_MAX: f64 = 64.0;
 /// Looks per time without an answer: where all calls are out, somebody must look.
 const LOOKS: f64 = 4.0;
 
+/// What is known of the limit, and the fresh refusals until then.
+type Known = (RateEstimate, LimitKind, u32);
+
 /// Calls that do not come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LateRefusals {
     /// Since when as many calls are out as count, and none has come back.
     since: Mono,
-    /// Calls that are out and taken for refused.
+    /// Calls that are out and were refused: later ones were accepted twice over.
+    held: u32,
+    /// They were sent before this call.
+    held_before: u64,
+    /// What was known before the first of them were taken for refused.
+    held_known: Option<Known>,
+    /// Calls that are out and taken for refused besides.
     presumed: u32,
     /// They were sent before this call.
     before: u64,
-    /// When a later call was accepted in time.
+    /// When a call later than these was accepted in time.
     overtaken: Option<Mono>,
-    /// One that was sent after that was accepted too: they were refused.
-    proven: bool,
     /// The last of them that came back refused, and when it was sent.
     refused: Option<(u64, Mono)>,
-    /// What was known before they were taken for refused, and the fresh refusals until then.
-    known: Option<(RateEstimate, LimitKind, u32)>,
+    /// What was known before they were taken for refused.
+    known: Option<Known>,
+    /// The first probe that was taken for refused with them, if one was, and what was known before the last.
+    probe: Option<(u64, RateEstimate)>,
     /// Factor of the time without an answer.
     patience: f64,
     /// The call that came back last was refused, and late.
@@ -61,19 +70,22 @@ pub(super) struct LateRefusals {
 impl LateRefusals {
     pub(super) const NEW: LateRefusals = LateRefusals {
         since: Mono::ZERO,
+        held: 0,
+        held_before: 0,
+        held_known: None,
         presumed: 0,
         before: 0,
         overtaken: None,
-        proven: false,
         refused: None,
         known: None,
+        probe: None,
         patience: 1.0,
         last_was_late: false,
     };
 
     /// Calls that are out and taken for refused.
     pub(super) const fn presumed(&self) -> u32 {
-        self.presumed
+        self.held + self.presumed
     }
 
     /// Whether the call that came back last was refused, and late.
@@ -83,14 +95,21 @@ impl LateRefusals {
 
     /// A call was abandoned.
     pub(super) const fn released(&mut self, ticket: &Ticket) {
-        if self.is_presumed(ticket.seq) {
+        if self.is_held(ticket.seq) {
+            self.held -= 1;
+        } else if self.is_presumed(ticket.seq) {
             self.presumed -= 1;
         }
     }
 
-    /// Whether the call is one that was taken for refused.
+    /// Whether the call is one that was refused, as later ones have shown.
+    const fn is_held(&self, seq: u64) -> bool {
+        self.held > 0 && seq < self.held_before
+    }
+
+    /// Whether the call is one that was taken for refused besides.
     const fn is_presumed(&self, seq: u64) -> bool {
-        self.presumed > 0 && seq < self.before
+        self.presumed > 0 && seq < self.before && !self.is_held(seq)
     }
 
     /// A call goes out, the `waiting`th that is not taken for refused.
@@ -117,7 +136,12 @@ impl Limiter {
         let silent = self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none);
         let held = self.probing && self.late.presumed == 0;
         (silent && !held && self.waiting() >= needed(self.probing))
-            .then(|| (ROUND_TRIPS * self.round_trip).max(SECONDS_MIN) * self.late.patience)
+            .then(|| self.round_trips_silent() * self.late.patience)
+    }
+
+    /// Seconds without an answer that are more than usual.
+    fn round_trips_silent(&self) -> f64 {
+        (ROUND_TRIPS * self.round_trip).max(SECONDS_MIN)
     }
 
     /// When to ask again though all calls are out, if nothing comes back before.
@@ -140,7 +164,10 @@ impl Limiter {
         let calls = self.waiting();
         if self.late.presumed == 0 {
             self.late.known = Some((self.estimate, self.kind, self.epoch));
-            (self.late.overtaken, self.late.proven, self.late.refused) = (None, false, None);
+            (self.late.overtaken, self.late.refused, self.late.probe) = (None, None, None);
+        } else {
+            let first = self.late.probe.map_or(self.late.before, |probe| probe.0);
+            self.late.probe = Some((first, self.estimate));
         }
         let accepted = self.seq.saturating_sub(self.refused).saturating_sub(u64::from(calls));
         for _ in 0..calls {
@@ -148,7 +175,7 @@ impl Limiter {
         }
         self.estimate.closed_late(max);
         self.refused += u64::from(calls);
-        (self.late.presumed, self.late.before) = (self.in_flight, self.seq);
+        (self.late.presumed, self.late.before) = (self.late.presumed + calls, self.seq);
         self.epoch += 1;
         if self.kind == LimitKind::Unknown {
             self.kind = LimitKind::Rate;
@@ -159,8 +186,23 @@ impl Limiter {
     /// A call came back. True if that says nothing more: it had been taken for refused, and was.
     pub(super) fn settled_late(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback) -> bool {
         self.late.last_was_late = false;
-        self.late.since = now;
+        let silence = secs(core::mem::replace(&mut self.late.since, now), now);
         let accepted = feedback == Feedback::Accepted;
+        let most = self.round_trips_silent();
+        let known = self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none);
+        let told = accepted || self.refused_round_trip > 0.0 && self.refused_round_trip < most;
+        if known && told && silence > most && secs(ticket.sent, now) > most {
+            self.stall_ended(now, silence);
+        }
+        if self.late.is_held(ticket.seq) {
+            self.late.held -= 1;
+            if accepted {
+                self.refused = self.refused.saturating_sub(1);
+                self.late.patience = (PATIENCE_GROWTH * self.late.patience).min(PATIENCE_MAX);
+            }
+            self.late.last_was_late = !accepted;
+            return !accepted;
+        }
         if !self.late.is_presumed(ticket.seq) {
             if accepted && self.late.presumed > 0 {
                 self.overtaken(ticket, now);
@@ -168,24 +210,37 @@ impl Limiter {
             return false;
         }
         self.late.presumed -= 1;
-        let refused = matches!(feedback, Feedback::Throttled { .. });
-        if !accepted && (refused || self.late.proven) {
+        if matches!(feedback, Feedback::Throttled { .. }) {
             self.late.refused = Some((ticket.seq, ticket.sent));
             self.late.last_was_late = true;
             return true;
         }
-        if accepted && self.late.proven {
-            self.late.patience = (PATIENCE_GROWTH * self.late.patience).min(PATIENCE_MAX);
+        match self.late.probe.filter(|probe| accepted && ticket.seq >= probe.0) {
+            Some((_, estimate)) => self.probe_stood_still(ticket, now, estimate),
+            None => self.stood_still(now),
         }
-        self.stood_still(now);
         false
+    }
+
+    /// A probe that was taken for refused was merely late: that says nothing about the calls before it.
+    fn probe_stood_still(&mut self, ticket: &Ticket, now: Mono, before: RateEstimate) {
+        self.refused = self.refused.saturating_sub(1);
+        if ticket.seq + 1 == self.late.before {
+            self.estimate = before;
+        }
+        self.overtaken(ticket, now);
     }
 
     /// A call was not made, or nobody will say what came of it, because its maker is gone. That it did not come
     /// back says nothing about the server.
     pub(crate) fn withdraw(&mut self, ticket: &Ticket, now: Mono) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if self.late.is_presumed(ticket.seq) {
+        if self.late.is_held(ticket.seq) {
+            self.late.held -= 1;
+            self.late.presumed += core::mem::take(&mut self.late.held);
+            self.late.known = self.late.held_known.take();
+            self.stood_still(now);
+        } else if self.late.is_presumed(ticket.seq) {
             self.late.presumed -= 1;
             self.late.since = now;
             self.stood_still(now);
@@ -195,7 +250,14 @@ impl Limiter {
     /// A call was accepted while others that were sent before it are still out.
     fn overtaken(&mut self, ticket: &Ticket, now: Mono) {
         match self.late.overtaken {
-            Some(first) => self.late.proven |= ticket.sent >= first,
+            Some(first) if ticket.sent >= first => {
+                if self.late.held == 0 {
+                    self.late.held_known = self.late.known;
+                }
+                self.late.held += core::mem::take(&mut self.late.presumed);
+                self.late.held_before = self.late.before;
+            }
+            Some(_) => {}
             None if secs(ticket.sent, now) < ROUND_TRIPS * self.round_trip => self.late.overtaken = Some(now),
             None => {}
         }

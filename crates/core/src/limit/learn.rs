@@ -7,6 +7,14 @@ impl Limiter {
         let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
         self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
         self.slow_start.accepted(now);
+        if self.was_stalled(ticket) && !self.probing {
+            (self.accepted_since, self.accepted) = (self.accepted_since + 1, self.accepted + 1);
+            self.accepted_after_stall(ticket);
+            if self.learn && self.failures.accepted(ticket.seq) {
+                self.forget_refusals(now);
+            }
+            return;
+        }
         self.in_flight_cap.accepted(ticket.in_flight, self.round_trip);
         self.evidence.accepted(self.at_server(ticket));
         self.accepted_early(ticket);
@@ -59,6 +67,12 @@ impl Limiter {
     pub(super) fn refusal(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
         if let Some(until) = until {
             self.not_before = self.not_before.max(until);
+        }
+        if until.is_none() && self.was_stalled(ticket) {
+            self.refused += 1;
+            self.estimate.discount(ticket.seq);
+            self.refused_after_stall(now);
+            return;
         }
         let accepted = ticket.seq.saturating_sub(self.refused);
         let at_server = self.at_server(ticket);

@@ -46,6 +46,7 @@ mod rate_estimate;
 mod reset_history;
 mod single_token_bucket;
 mod slow_start;
+mod stall;
 pub mod token_bucket;
 mod turnover;
 
@@ -68,6 +69,7 @@ use random_refusals::{BlockVerdict, RandomRefusals};
 use rate_estimate::{RateEstimate, secs};
 use single_token_bucket::{CallGaps, SingleTokenBucket};
 use slow_start::SlowStart;
+use stall::Stall;
 use token_bucket::TokenBucket;
 use turnover::Turnover;
 
@@ -175,6 +177,7 @@ pub struct Limiter {
     kind: LimitKind,
     failures: FailureTrial,
     late: LateRefusals,
+    stall: Stall,
     /// Calls that were allowed in flight when failures were first taken for refusals.
     cap_before: u32,
     /// The kind of limit that was believed in last.
@@ -244,6 +247,7 @@ impl Limiter {
             kind: LimitKind::Unknown,
             failures: FailureTrial::NEW,
             late: LateRefusals::NEW,
+            stall: Stall::NONE,
             cap_before: 0,
             believed: BeliefChange::default(),
             not_before: Mono::ZERO,

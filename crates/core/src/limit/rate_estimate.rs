@@ -311,9 +311,7 @@ impl RateEstimate {
     /// A call sent at `sent` after `accepted` accepted ones was refused; `fresh` if it was sent after the
     /// last refusal was known.
     pub(super) fn refused(&mut self, seq: u64, sent: Mono, accepted: u64, fresh: bool) {
-        for opening in self.openings.iter_mut().take(self.len).filter(|o| o.seq > seq) {
-            opening.accepted = opening.accepted.saturating_sub(1);
-        }
+        self.discount(seq);
         if self.raise > RAISED_FROM * EXCESS {
             self.limit_rose(Opening { at: sent, seq, accepted, slack: 0.0, idle: 0.0 });
         }

@@ -54,6 +54,22 @@ impl RateEstimate {
         self.len = 0;
     }
 
+    /// Call `seq` was refused: calls sent after it come after one accepted call fewer.
+    pub(in crate::limit) fn discount(&mut self, seq: u64) {
+        for opening in self.openings.iter_mut().take(self.len).filter(|o| o.seq > seq) {
+            opening.accepted = opening.accepted.saturating_sub(1);
+        }
+    }
+
+    /// The server stood still for so many seconds, accepted `accepted` of the calls sent meanwhile and has
+    /// nothing saved: what was measured goes on after it as if it had not been.
+    pub(in crate::limit) fn cut_out(&mut self, stall: f64, accepted: u64) {
+        for opening in self.openings.iter_mut().take(self.len) {
+            opening.at += seconds(stall);
+            opening.accepted += accepted;
+        }
+    }
+
     /// A window, perhaps of a second and longer limit, was spent and has opened again: what was accepted
     /// since it opened last, or since the start, is what it allows. The length of a first window, in seconds,
     /// may have been found by a probe.
