@@ -43,12 +43,12 @@ impl CooldownEstimate {
         }
         if self.runs > 1 && self.rate.is_infinite() {
             // It was as fast as the first run, and no window: what that gave in its whole time is the rate.
-            self.set(self.first_rate, 0.0, 0.0);
+            self.set(self.first_rate.max(earned), 0.0, 0.0);
             self.short_runs = 0;
             return;
         }
         if !rounded {
-            self.ended_long(end, by_run);
+            self.ended_long(end, by_run, earned);
             return;
         }
         let few = run.time < SHORT_RUN_SHARE * end.cooldown_before
@@ -90,7 +90,7 @@ impl CooldownEstimate {
     }
 
     /// A long cooldown is that of a window, or of a second limit behind the rate.
-    pub(super) fn ended_long(&mut self, end: &RunEnd, by_run: f64) {
+    pub(super) fn ended_long(&mut self, end: &RunEnd, by_run: f64, earned: f64) {
         let (run, first) = (&end.run, self.runs == 1);
         if first {
             // What it gave at once it may give again: the second run is as fast as the first.
@@ -100,7 +100,7 @@ impl CooldownEstimate {
         }
         let rate = match () {
             () if end.ramped => run.pace.min(run.calls / run.time),
-            () => self.rate,
+            () => self.rate.max(earned),
         };
         self.set(rate, 0.0, 0.0);
         self.short_runs = 0;
