@@ -92,7 +92,8 @@ fn two_clients_share_what_counts_refused_calls_too() {
 /// whole lane that wait, so a longer one costs more.
 #[test]
 fn calls_at_once_are_learned_from_few_refusals_with_a_wait() {
-    for (seconds, utilisation_min) in [(1, 85.5), (2, 78.5), (5, 70.5)] {
+    for (seconds, utilisation_min, utilisation_min_32) in [(1, 85.5, 85.5), (2, 84.0, 79.0), (5, 81.0, 71.0)]
+    {
         for service in [0.02, 0.1, 0.5] {
             for limit in [2_u32, 4, 8, 16, 32] {
                 let world = DrainWorld {
@@ -107,9 +108,32 @@ fn calls_at_once_are_learned_from_few_refusals_with_a_wait() {
                     let row =
                         format!("{limit} calls of {service} s, Retry-After: {seconds}, {seed}: {out:?}");
                     assert!(out.left == 0 && out.early == 0, "{row}");
-                    assert!(out.utilisation() >= utilisation_min, "{:.1} % of {row}", out.utilisation());
+                    let least = if limit == 32 { utilisation_min_32 } else { utilisation_min };
+                    assert!(out.utilisation() >= least, "{:.1} % of {row}", out.utilisation());
                 }
             }
+        }
+    }
+}
+
+/// The same far away, where an answer takes its time by chance: what was accepted between two waits is a lower bound
+/// of the rate. Without that, a tenth of the limit was used.
+#[test]
+fn what_was_accepted_between_two_long_waits_is_not_forgotten() {
+    for (limit, seconds, utilisation_min) in [(8, 2, 38.0), (32, 2, 35.5), (16, 5, 31.5), (32, 5, 31.5)] {
+        let service = 0.065;
+        let world = DrainWorld {
+            limit: ServerLimit::Concurrency { limit },
+            requests: (60.0 * limit as f64 / service) as u64,
+            service,
+            rtt: 0.04,
+            tells: ServerHints::FixedRetryAfter(seconds),
+            ..RealLimiter::Connections.world(429)
+        };
+        for seed in SEEDS {
+            let out = drain_lanes(&world, 1, seed)[0];
+            assert!(out.left == 0 && out.early == 0, "{limit}, {seconds} s, {seed}: {out:?}");
+            assert!(out.utilisation() >= utilisation_min, "{limit}, {seconds} s, {seed}: {out:?}");
         }
     }
 }

@@ -96,6 +96,8 @@ pub(super) struct InFlightCap {
     supposed: f64,
     /// How often in a row the supposed limit was too high.
     overshots: u32,
+    /// Calls in flight that were borne before the first wait.
+    borne: f64,
 }
 
 impl InFlightCap {
@@ -112,6 +114,7 @@ impl InFlightCap {
             misfits_max: 1,
             supposed: 0.0,
             overshots: 0,
+            borne: 0.0,
         }
     }
 
@@ -131,6 +134,14 @@ impl InFlightCap {
         if f64::from(in_flight) >= USED_SHARE * self.cap && self.cap < self.max {
             let growth = if self.cap < DOUBLING_CAP { GROWTH_DOUBLING } else { GROWTH };
             self.cap = (self.cap + growth * (round_trip / ROUND_TRIP_MIN).min(1.0)).min(self.max);
+        }
+        // What was borne before needs no more proof than a round trip.
+        if let Some(ceiling) = self.ceiling.as_mut().filter(|ceiling| **ceiling < self.borne)
+            && f64::from(self.accepted) >= SUPPOSED_ACCEPTED * *ceiling
+        {
+            *ceiling = (*ceiling * (1.0 + SUPPOSED_RISE)).min(self.borne);
+            (self.supposed, self.accepted) = (*ceiling, 0);
+            return;
         }
         if let Some(ceiling) = &mut self.ceiling
             && self.accepted >= self.accepted_needed
@@ -209,7 +220,7 @@ impl InFlightCap {
     /// The supposed limit is lower: `calls` in flight.
     pub(super) fn suppose_less(&mut self, calls: u32) {
         let calls = f64::from(calls.max(1));
-        (self.ceiling, self.supposed) = (Some(calls), calls);
+        (self.ceiling, self.supposed, self.borne) = (Some(calls), calls, 0.0);
     }
 
     /// The supposed limit is at most `calls` in flight.
@@ -227,7 +238,7 @@ impl InFlightCap {
     /// There is no concurrency limit.
     pub(super) fn lift(&mut self) {
         self.ceiling = None;
-        (self.misfits, self.misfits_max, self.supposed) = (0, 1, 0.0);
+        (self.misfits, self.misfits_max, self.supposed, self.borne) = (0, 1, 0.0, 0.0);
     }
 
     /// Half as many, until the rate is known.
@@ -247,6 +258,7 @@ impl InFlightCap {
         let supposed = self.supposed - libm::floor(TRAVELLING_SHARE * self.supposed);
         self.suppose_less(if self.supposed > 0.0 { calls.min(supposed) } else { calls } as u32);
         self.cap = self.cap.min(START);
+        self.borne = supposed;
     }
 
     /// After an outage: one call, then more.

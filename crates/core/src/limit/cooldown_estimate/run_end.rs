@@ -35,6 +35,8 @@ impl CooldownEstimate {
         let by_run = run.calls / (whole - ROUNDED_LATE).max(ROUNDED_SHARE_MIN * whole);
         // Never less than what was earned since the last refusal.
         let earned = run.calls / (run.time + end.cooldown_before.max(self.cooldown));
+        // A run of one call may have had none accepted.
+        let proven = if run.calls > RUN_CALLS_MIN { earned } else { 0.0 };
         let rounded = self.cooldown <= ROUNDED_MAX;
         let long = end.cooldown_before.min(self.cooldown) > ROUNDED_MAX;
         if self.runs > 1 && end.raise < EVEN_RAISE_MAX && is_window(run, last, long) {
@@ -43,12 +45,12 @@ impl CooldownEstimate {
         }
         if self.runs > 1 && self.rate.is_infinite() {
             // It was as fast as the first run, and no window: what that gave in its whole time is the rate.
-            self.set(self.first_rate.max(earned), 0.0, 0.0);
+            self.set(self.first_rate.max(proven), 0.0, 0.0);
             self.short_runs = 0;
             return;
         }
         if !rounded {
-            self.ended_long(end, by_run, earned);
+            self.ended_long(end, by_run, proven);
             return;
         }
         let few = run.time < SHORT_RUN_SHARE * end.cooldown_before
@@ -90,7 +92,7 @@ impl CooldownEstimate {
     }
 
     /// A long cooldown is that of a window, or of a second limit behind the rate.
-    pub(super) fn ended_long(&mut self, end: &RunEnd, by_run: f64, earned: f64) {
+    pub(super) fn ended_long(&mut self, end: &RunEnd, by_run: f64, proven: f64) {
         let (run, first) = (&end.run, self.runs == 1);
         if first {
             // What it gave at once it may give again: the second run is as fast as the first.
@@ -100,7 +102,7 @@ impl CooldownEstimate {
         }
         let rate = match () {
             () if end.ramped => run.pace.min(run.calls / run.time),
-            () => self.rate.max(earned),
+            () => self.rate.max(proven),
         };
         self.set(rate, 0.0, 0.0);
         self.short_runs = 0;
