@@ -9,6 +9,7 @@ impl Limiter {
         let told = self.meters.iter().flatten().filter_map(QuotaMeter::rate).min_by(f64::total_cmp);
         told.or_else(|| match () {
             () if self.cooldowns.is_known() => Some(self.cooldowns.estimate()),
+            () if self.tables.rate().is_some() => self.tables.rate(),
             () if self.single_token.is_some() => self.single_token.as_ref().map(SingleTokenBucket::rate),
             () => self.estimate.is_known().then(|| self.estimate.estimate()),
         })

@@ -161,6 +161,8 @@ impl Limiter {
         if secs(self.late.since, now) < max {
             return;
         }
+        // Which calls such a server counted, and when, is known too late.
+        self.tables.refute();
         let calls = self.waiting();
         if self.late.presumed == 0 {
             self.late.known = Some((self.estimate, self.kind, self.epoch));

@@ -64,6 +64,30 @@ impl Limiter {
         }
     }
 
+    /// Notes the answer in the mirrors of the server's table. If one is found by it, there is no other limit, and
+    /// as many calls may be out as it needs. A server that says when to come back needs no mirror.
+    pub(super) fn note_table(&mut self, ticket: &Ticket, feedback: Feedback) {
+        match feedback {
+            Feedback::Accepted => {}
+            Feedback::Throttled { until: Some(_) } | Feedback::Failed { until: Some(_) } => {
+                return self.tables.refute();
+            }
+            Feedback::Failed { .. } if !self.failures_are_limit() => return,
+            Feedback::Throttled { .. } | Feedback::Failed { .. } => {
+                return self.tables.refused(ticket.levels, ticket.sent, ticket.epoch == self.epoch);
+            }
+        }
+        let cost = 1.0 + self.tables.rate().map_or(0.0, |rate| rate * self.refused_round_trip);
+        if !self.tables.accepted(ticket.levels, ticket.sent, cost) {
+            return;
+        }
+        let rate = self.tables.rate().unwrap_or(0.0);
+        self.kind = LimitKind::Rate;
+        (self.probing, self.probe_at, self.single_token) = (false, Mono::ZERO, None);
+        self.in_flight_cap.lift();
+        self.in_flight_cap.at_least(IN_FLIGHT_PER_RATE * rate * self.round_trip + IN_FLIGHT_MIN);
+    }
+
     pub(super) fn refusal(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
         if let Some(until) = until {
             self.not_before = self.not_before.max(until);
@@ -142,7 +166,7 @@ impl Limiter {
             }
             return;
         }
-        if self.suspects_concurrency(ticket, now, accepted, at_server) {
+        if self.tables.rate().is_some() || self.suspects_concurrency(ticket, now, accepted, at_server) {
             return;
         }
         if let Some(bucket) = &mut self.single_token {
@@ -205,6 +229,7 @@ impl Limiter {
         self.estimate = RateEstimate::from(now, self.seq, self.committed() as u64, None);
         (self.single_token, self.gaps, self.random) = (None, CallGaps::NEW, RandomRefusals::NEW);
         self.cooldowns = CooldownEstimate::NEW;
+        self.tables.forget();
         (self.probing, self.probe_at) = (false, Mono::ZERO);
     }
 

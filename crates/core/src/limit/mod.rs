@@ -19,6 +19,7 @@
 //! | costly, because it comes with a cooldown | `cooldown_estimate`, `probe_run` |
 //! | the answer of a bucket of one token | `single_token_bucket` |
 //! | unrelated to the rate | `random_refusals` |
+//! | counted itself (HAProxy) | `stick_table` |
 //!
 //! Quotas that headers tell: the counter (`quota_meter`), its window (`quota_window`), the lane's own
 //! log of that window (`call_log`), and how the quota is restored where headers are too coarse
@@ -27,6 +28,7 @@
 mod belief;
 mod burst_estimate;
 mod call_log;
+mod call_slots;
 mod config;
 mod cooldown_estimate;
 mod failure_kind;
@@ -35,6 +37,7 @@ mod flight_trial;
 mod in_flight;
 mod knowledge;
 mod late_refusals;
+mod late_timer;
 mod learn;
 mod limit_kind;
 mod pacing;
@@ -47,11 +50,13 @@ mod reset_history;
 mod single_token_bucket;
 mod slow_start;
 mod stall;
+mod stick_table;
 pub mod token_bucket;
 mod turnover;
 
 pub use belief::{BelievedKind, LimitBelief};
 pub use config::LimitConfig;
+pub use late_timer::LATE_MAX;
 
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
@@ -70,6 +75,7 @@ use rate_estimate::{RateEstimate, secs};
 use single_token_bucket::{CallGaps, SingleTokenBucket};
 use slow_start::SlowStart;
 use stall::Stall;
+use stick_table::StickTables;
 use token_bucket::TokenBucket;
 use turnover::Turnover;
 
@@ -102,6 +108,8 @@ pub struct Ticket {
     in_flight: u32,
     /// It went before the call was back whose place it takes.
     early: bool,
+    /// How full a table of HAProxy would be with it.
+    levels: stick_table::Levels,
 }
 
 /// What came back, as far as the limiter cares.
@@ -121,8 +129,6 @@ pub enum Feedback {
     },
 }
 
-/// The longest time by which a call that could not ask when it was due is caught up with.
-pub const LATE_MAX: Duration = Duration::from_millis(5);
 /// A refusal with a longer cooldown than this, in seconds, is costly.
 const COSTLY_COOLDOWN: f64 = 0.2;
 /// Fastest pace, in calls per second, that is grown to.
@@ -178,6 +184,7 @@ pub struct Limiter {
     failures: FailureTrial,
     late: LateRefusals,
     stall: Stall,
+    tables: StickTables,
     /// Calls that were allowed in flight when failures were first taken for refusals.
     cap_before: u32,
     /// The kind of limit that was believed in last.
@@ -248,6 +255,7 @@ impl Limiter {
             failures: FailureTrial::NEW,
             late: LateRefusals::NEW,
             stall: Stall::NONE,
+            tables: StickTables::NEW,
             cap_before: 0,
             believed: BeliefChange::default(),
             not_before: Mono::ZERO,
@@ -266,37 +274,6 @@ impl Limiter {
             inherited: false,
             ceiling: TokenBucket::OPEN,
             ceiling_until: Mono::ZERO,
-        }
-    }
-
-    /// May a call go out now? Asked later than it was told to, it answers as of then: a timer that is late costs
-    /// no calls.
-    pub fn admit(&mut self, now: Mono) -> LimiterAdmit {
-        let mut at = self.due.map_or(now, |due| due.max(now.saturating_sub(LATE_MAX)).min(now));
-        loop {
-            self.due = None;
-            match self.admit_as_of(at) {
-                LimiterAdmit::Go(mut ticket) => {
-                    if at < now {
-                        ticket.sent = now;
-                        // A server that saves nothing counts from the call that was late.
-                        if self.single_token.is_some() {
-                            self.pace.delay(now, 1.0);
-                        } else {
-                            self.due = Some(at);
-                        }
-                    }
-                    return LimiterAdmit::Go(ticket);
-                }
-                LimiterAdmit::Full => return LimiterAdmit::Full,
-                LimiterAdmit::At(due) if due <= now && at < now => {
-                    at = if due > at { due } else { now };
-                }
-                LimiterAdmit::At(due) => {
-                    self.due = Some(due);
-                    return LimiterAdmit::At(due);
-                }
-            }
         }
     }
 
@@ -343,7 +320,7 @@ impl Limiter {
                 evenly &= meter.sent(now, committed);
             }
         } else {
-            let at = self.pace.ready(now);
+            let at = self.tables.ready(now).unwrap_or_else(|| self.pace.ready(now));
             if at > now {
                 self.paced = true;
                 return LimiterAdmit::At(at);
@@ -366,8 +343,12 @@ impl Limiter {
         }
         self.in_flight += 1;
         self.late.sent(self.waiting(), self.probing, now);
+        if metered || !self.learn {
+            self.tables.refute();
+        }
         let ticket = Ticket {
             sent: now,
+            levels: self.tables.sent(now),
             seq: self.seq,
             accepted: self.accepted,
             evenly,
@@ -383,6 +364,7 @@ impl Limiter {
     /// A call came back.
     pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.note_table(&ticket, feedback);
         if self.settled_late(&ticket, now, feedback) {
             if let Feedback::Throttled { until: Some(until) } | Feedback::Failed { until: Some(until) } =
                 feedback
