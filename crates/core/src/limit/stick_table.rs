@@ -214,7 +214,7 @@ impl StickTables {
         for (table, level) in self.tables.iter_mut().zip(levels) {
             table.accepted = table.accepted.max(level);
         }
-        if !self.closure.is_some_and(|(_, last)| sent > last) {
+        if self.closure.is_none_or(|(_, last)| sent <= last) {
             return false;
         }
         self.closure = None;
