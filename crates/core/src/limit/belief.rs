@@ -141,7 +141,7 @@ impl Limiter {
         let by_rate = matches!(kind, BelievedKind::Rate | BelievedKind::Interval | BelievedKind::Window);
         let rate = self.rate().filter(|rate| rate.is_finite() && (by_rate || kind == BelievedKind::Quota));
         let window = match kind {
-            BelievedKind::Window => self.estimate.window().map(seconds),
+            BelievedKind::Window => self.tables.period().or_else(|| self.estimate.window()).map(seconds),
             BelievedKind::Quota => self.meters.iter().flatten().find_map(QuotaMeter::window).map(seconds),
             _ => None,
         };
@@ -179,6 +179,7 @@ impl Limiter {
             {
                 BelievedKind::Random
             }
+            () if self.tables.rate().is_some() => BelievedKind::Window,
             () if self.kind == LimitKind::Concurrency => BelievedKind::Concurrency,
             () if self.kind == LimitKind::Unknown => BelievedKind::None,
             () if self.cooldowns.is_window() => BelievedKind::Window,

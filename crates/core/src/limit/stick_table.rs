@@ -159,6 +159,11 @@ impl StickTables {
         self.found.map(|found| found.limit / self.tables[found.index].period)
     }
 
+    /// The length of its period in seconds, if a table was found.
+    pub(super) fn period(&self) -> Option<f64> {
+        self.found.map(|found| self.tables[found.index].period)
+    }
+
     /// When the table that was found has room for a call.
     pub(super) fn ready(&self, now: Mono) -> Option<Mono> {
         self.found.map(|found| self.tables[found.index].ready(found.limit, now))
