@@ -6,41 +6,55 @@
 //! Linux has timers that are exact to some microseconds. They are used for waits of one call's length; where
 //! there is none, tokio's serve alone.
 
+#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use tidegate_core::Mono;
 
 use super::clock::Clock;
+#[cfg(target_os = "linux")]
 use super::skip;
 
 /// Shorter waits end with tokio's next tick: several calls then go together, for less processor time.
+#[cfg(target_os = "linux")]
 const SHORT: Duration = Duration::from_micros(500);
 /// Longer waits end with tokio's next tick: a millisecond is a small share of them.
+#[cfg(target_os = "linux")]
 const LONG: Duration = Duration::from_secs(1);
 
 /// The timer of one lane.
-pub(super) struct Alarm {
+pub(super) struct LaneAlarm {
     clock: Clock,
-    timer: Option<exact::Timer>,
+    #[cfg(target_os = "linux")]
+    timer: Option<exact::ExactTimer>,
 }
 
-impl Alarm {
-    /// An alarm on `clock`. Needs a tokio runtime.
-    pub(super) fn new(clock: Clock) -> Alarm {
-        Alarm { clock, timer: exact::Timer::new() }
+impl LaneAlarm {
+    /// An alarm on `clock`, exact where the runtime `has_io`; tokio cannot be asked for that.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    pub(super) fn new(clock: Clock, has_io: bool) -> LaneAlarm {
+        LaneAlarm {
+            clock,
+            #[cfg(target_os = "linux")]
+            timer: if has_io { exact::ExactTimer::new() } else { None },
+        }
     }
 
     /// Waits until `at`. Under tokio's paused clock it may end early, once.
     pub(super) async fn until(&self, at: Mono) {
-        let ahead = at.since(self.clock.mono());
-        let timer = self.timer.as_ref().filter(|_| (SHORT..LONG).contains(&ahead) && !skip::is_on());
-        match timer {
-            Some(timer) if timer.set(ahead) => tokio::select! {
-                () = timer.rings() => {}
-                () = self.clock.sleep_until(at) => {}
-            },
-            _ => self.clock.sleep_until(at).await,
+        #[cfg(target_os = "linux")]
+        {
+            let ahead = at.since(self.clock.mono());
+            let timer = self.timer.as_ref().filter(|_| (SHORT..LONG).contains(&ahead) && !skip::is_on());
+            if let Some(timer) = timer.filter(|timer| timer.set(ahead)) {
+                tokio::select! {
+                    () = timer.rings() => {}
+                    () = self.clock.sleep_until(at) => {}
+                }
+                return;
+            }
         }
+        self.clock.sleep_until(at).await;
     }
 }
 
@@ -56,7 +70,7 @@ mod exact {
     use tokio::io::unix::AsyncFd;
 
     /// A timer of the system.
-    pub(super) struct Timer(AsyncFd<Descriptor>);
+    pub(super) struct ExactTimer(AsyncFd<Descriptor>);
 
     struct Descriptor(TimerFd);
 
@@ -66,12 +80,16 @@ mod exact {
         }
     }
 
-    impl Timer {
+    impl ExactTimer {
         /// A new timer; `None` if the system has no more.
-        pub(super) fn new() -> Option<Timer> {
+        #[allow(
+            deprecated,
+            reason = "what replaces it is unsafe; the timer owns its descriptor for as long as it is registered"
+        )]
+        pub(super) fn new() -> Option<ExactTimer> {
             let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
             let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).ok()?;
-            AsyncFd::with_interest(Descriptor(timer), Interest::READABLE).ok().map(Timer)
+            AsyncFd::with_interest(Descriptor(timer), Interest::READABLE).ok().map(ExactTimer)
         }
 
         /// Sets the time until it rings. False if the system refuses.
@@ -89,29 +107,7 @@ mod exact {
                     return;
                 }
             }
-            std::future::pending().await
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod exact {
-    use std::time::Duration;
-
-    /// No exact timer.
-    pub(super) enum Timer {}
-
-    impl Timer {
-        pub(super) fn new() -> Option<Timer> {
-            None
-        }
-
-        pub(super) fn set(&self, _ahead: Duration) -> bool {
-            match *self {}
-        }
-
-        pub(super) async fn rings(&self) {
-            match *self {}
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -119,11 +115,12 @@ mod exact {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn waits_are_never_short() {
         let clock = Clock::system();
-        let alarm = Alarm::new(clock);
+        let alarm = LaneAlarm::new(clock, true);
         for us in [0, 300, 700, 1_500, 9_990, 1_000] {
             let at = clock.mono() + Duration::from_micros(us);
             alarm.until(at).await;
@@ -134,7 +131,7 @@ mod tests {
     #[tokio::test]
     async fn a_time_that_was_given_up_does_not_ring() {
         let clock = Clock::system();
-        let alarm = Alarm::new(clock);
+        let alarm = LaneAlarm::new(clock, true);
         let soon = clock.mono() + Duration::from_millis(2);
         tokio::select! {
             () = alarm.until(soon) => {}
@@ -149,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_clock_decides() {
         let clock = Clock::system();
-        let alarm = Alarm::new(clock);
+        let alarm = LaneAlarm::new(clock, true);
         for _ in 0..100 {
             let at = clock.mono() + Duration::from_millis(900);
             while clock.mono() < at {

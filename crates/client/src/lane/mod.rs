@@ -12,7 +12,7 @@
 //! is one or two whole intervals, and a pacer that restarts its interval on waking would reach half
 //! its rate. So the core answers a lane that asks late as of the time that it named
 //! ([`LATE_MAX`](tidegate_core::limit::LATE_MAX)): several permits in one tick, and an exact average
-//! rate. Where the wait is about as long as a call's interval, an [alarm] that is exact wakes it.
+//! rate. Where the wait is about as long as a call's interval and the lane is shared, an [alarm] that is exact wakes it.
 //!
 //! # Order
 //!
@@ -48,7 +48,7 @@ pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
 use crate::lock::lock;
-use alarm::Alarm;
+use alarm::LaneAlarm;
 use locked::{Asked, LockedLane};
 use queue::{WaitQueue, Waiter};
 use share::{MeetingPlace, ShareMode};
@@ -375,7 +375,9 @@ impl Drop for LaneInner {
 
 /// The timer task of one lane. It ends with the lane.
 async fn timer(lane: Weak<LaneInner>, rearm: Arc<Notify>, clock: Clock) {
-    let alarm = Alarm::new(clock);
+    // A lane that others share meets them at a socket; one for a process alone may be on a runtime without I/O.
+    let has_io = lane.upgrade().is_some_and(|lane| lane.place.is_some());
+    let alarm = LaneAlarm::new(clock, has_io);
     loop {
         let due = {
             let Some(lane) = lane.upgrade().map(LaneHandle) else { return };

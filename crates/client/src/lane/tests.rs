@@ -56,6 +56,19 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
     assert_eq!((counts.sent, counts.settled, counts.waited, counts.released), (101, 101, 100, 0));
 }
 
+/// Exact timers need I/O, and a lane of one process alone may not have it.
+#[test]
+fn a_lane_waits_on_a_runtime_without_io() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let lane = paced(200.0);
+        for _ in 0..3 {
+            done(lane.acquire(None).await.unwrap());
+        }
+        assert!(lane.clock().mono() >= Mono::from_millis(10));
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_has_brought_enough_is_told_when_none_is_left() {
     let lane = wide(1);

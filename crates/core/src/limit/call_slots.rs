@@ -25,12 +25,12 @@ impl CallSlots {
         SLOTS + (secs(Mono::ZERO, at) / window * WINDOW_SLOTS as f64) as usize
     }
 
-    fn is_kept(&self, slot: usize) -> bool {
+    fn holds(&self, slot: usize) -> bool {
         slot <= self.newest && slot + SLOTS > self.newest
     }
 
     fn count(&self, slot: usize) -> f64 {
-        if self.is_kept(slot) { f64::from(self.counts[slot % SLOTS]) } else { 0.0 }
+        if self.holds(slot) { f64::from(self.counts[slot % SLOTS]) } else { 0.0 }
     }
 
     /// A call goes out.
@@ -47,7 +47,7 @@ impl CallSlots {
     /// included, wherever it begins: a fixed one, one that slides, or two counters of which the last is weighted.
     pub(super) fn refused(&mut self, window: f64, at: Mono) -> Option<f64> {
         let slot = CallSlots::slot(window, at);
-        if !self.is_kept(slot) {
+        if !self.holds(slot) {
             return None;
         }
         let count = &mut self.counts[slot % SLOTS];

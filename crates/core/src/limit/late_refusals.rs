@@ -36,7 +36,7 @@ const PATIENCE_MAX: f64 = 64.0;
 const LOOKS: f64 = 4.0;
 
 /// What is known of the limit, and the fresh refusals until then.
-type Known = (RateEstimate, LimitKind, u32);
+type KnownLimit = (RateEstimate, LimitKind, u32);
 
 /// Calls that do not come back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub(super) struct LateRefusals {
     /// They were sent before this call.
     held_before: u64,
     /// What was known before the first of them were taken for refused.
-    held_known: Option<Known>,
+    held_known: Option<KnownLimit>,
     /// Calls that are out and taken for refused besides.
     presumed: u32,
     /// They were sent before this call.
@@ -58,7 +58,7 @@ pub(super) struct LateRefusals {
     /// The last of them that came back refused, and when it was sent.
     refused: Option<(u64, Mono)>,
     /// What was known before they were taken for refused.
-    known: Option<Known>,
+    known: Option<KnownLimit>,
     /// The first probe that was taken for refused with them, if one was, and what was known before the last.
     probe: Option<(u64, RateEstimate)>,
     /// Factor of the time without an answer.

@@ -108,14 +108,14 @@ pub(super) struct StickTables {
     /// The longest time, in seconds, for which it refused.
     closed: f64,
     /// The table that explains all answers.
-    found: Option<Found>,
+    found: Option<FoundTable>,
     /// A table was found and proved wrong.
     refuted: bool,
 }
 
 /// A table that explains all answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Found {
+struct FoundTable {
     /// Its number.
     index: usize,
     /// The limit, in calls, as it is sought now, and as it was found.
@@ -267,7 +267,7 @@ impl StickTables {
         let proof = table.unfilled + (PROOF_SHARE * table.accepted).max(TOLERANCE_MIN) <= table.accepted;
         if proof && near && table.refused >= LIMIT_MIN && self.closed >= CLOSED_SHARE * table.period {
             let limit = f64::midpoint(table.accepted, table.refused).min(table.accepted);
-            self.found = Some(Found { index, limit, first: limit, step: STEP, accepted: 0.0, falls: 0 });
+            self.found = Some(FoundTable { index, limit, first: limit, step: STEP, accepted: 0.0, falls: 0 });
         }
     }
 }
