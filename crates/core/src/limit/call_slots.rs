@@ -1,4 +1,4 @@
-//! How full a window could have been that does not count refused calls.
+//! How full a window that does not count refused calls could have been.
 
 use super::rate_estimate::secs;
 use crate::time::Mono;
@@ -22,7 +22,7 @@ impl CallSlots {
 
     /// The slot of a time, for a window of `window` seconds.
     fn slot(window: f64, at: Mono) -> usize {
-        SLOTS + (secs(Mono::ZERO, at) / window * WINDOW_SLOTS as f64) as usize
+        SLOTS.saturating_add((secs(Mono::ZERO, at) / window * WINDOW_SLOTS as f64) as usize)
     }
 
     fn holds(&self, slot: usize) -> bool {

@@ -172,7 +172,7 @@ impl InFlightCap {
         let below = (f64::from(in_flight) - 1.0).max(1.0);
         let fall = |c: f64| (c - 1.0).min(if self.misfits > 0 { c } else { below });
         self.ceiling = Some(self.ceiling.map_or(below, fall).max(1.0));
-        (self.accepted, self.rose) = (0, false);
+        (self.accepted, self.rose, self.borne) = (0, false, 0.0);
         self.accepted_needed = (self.accepted_needed * ACCEPTED_FACTOR).min(ACCEPTED_MAX);
     }
 
@@ -232,7 +232,8 @@ impl InFlightCap {
     /// A limit of `calls` in flight is proven.
     pub(super) fn prove(&mut self, calls: u32) {
         self.ceiling = Some(f64::from(calls.max(1)));
-        (self.accepted, self.misfits, self.misfits_max) = (0, 0, MISFITS_PROVEN);
+        (self.accepted, self.borne) = (0, 0.0);
+        (self.misfits, self.misfits_max) = (0, MISFITS_PROVEN);
     }
 
     /// There is no concurrency limit.

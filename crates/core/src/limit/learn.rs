@@ -74,7 +74,8 @@ impl Limiter {
             }
             Feedback::Failed { .. } if !self.failures_are_limit() => return,
             Feedback::Throttled { .. } | Feedback::Failed { .. } => {
-                return self.tables.refused(ticket.levels, ticket.sent, ticket.epoch == self.epoch);
+                let fresh = ticket.epoch == self.epoch && !self.was_stalled(ticket);
+                return self.tables.refused(ticket.levels, ticket.sent, fresh);
             }
         }
         let cost = 1.0 + self.tables.rate().map_or(0.0, |rate| rate * self.refused_round_trip);
@@ -92,6 +93,8 @@ impl Limiter {
         if let Some(until) = until {
             self.not_before = self.not_before.max(until);
         }
+        let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
+        self.refused_round_trip = smoothed(self.refused_round_trip, secs(ticket.sent, now));
         if until.is_none() && self.was_stalled(ticket) {
             self.refused += 1;
             self.estimate.discount(ticket.seq);
@@ -100,8 +103,6 @@ impl Limiter {
         }
         let accepted = ticket.seq.saturating_sub(self.refused);
         let at_server = self.at_server(ticket);
-        let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
-        self.refused_round_trip = smoothed(self.refused_round_trip, secs(ticket.sent, now));
         self.refused += 1;
         if !self.learn {
             return;

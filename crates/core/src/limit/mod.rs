@@ -277,7 +277,8 @@ impl Limiter {
         }
     }
 
-    fn admit_as_of(&mut self, now: Mono) -> LimiterAdmit {
+    /// May a call go that could have gone at `now`, and goes at `went`?
+    fn admit_as_of(&mut self, now: Mono, went: Mono) -> LimiterAdmit {
         self.presume(now);
         let closed = self.not_before.max(self.probe_at);
         if now < closed {
@@ -317,7 +318,7 @@ impl Limiter {
             }
             evenly = true;
             for meter in self.meters.iter_mut().flatten() {
-                evenly &= meter.sent(now, committed);
+                evenly &= meter.sent(went, committed);
             }
         } else {
             let at = self.tables.ready(now).unwrap_or_else(|| self.pace.ready(now));
@@ -332,23 +333,23 @@ impl Limiter {
         self.slow_start.pace.take(now);
         self.ceiling.take(now);
         let by_pace = self.pace.rate().map_or(0.0, |r| r * self.round_trip);
-        let grew = self.estimate.sent(now, self.paced && !metered && !self.random.is_known(), by_pace)
-            | self.cooldowns.sent(now, self.seq.saturating_sub(self.refused), self.paced);
+        let grew = self.estimate.sent(went, self.paced && !metered && !self.random.is_known(), by_pace)
+            | self.cooldowns.sent(went, self.seq.saturating_sub(self.refused), self.paced);
         if grew && !metered {
             self.set_pace(now);
         }
-        if self.learn && !metered && self.flights.sent(self.seq, now, self.in_flight_cap.max()) {
+        if self.learn && !metered && self.flights.sent(self.seq, went, self.in_flight_cap.max()) {
             self.cooldowns.discard_run();
             self.set_pace(now);
         }
         self.in_flight += 1;
-        self.late.sent(self.waiting(), self.probing, now);
+        self.late.sent(self.waiting(), self.probing, went);
         if metered || !self.learn {
             self.tables.refute();
         }
         let ticket = Ticket {
-            sent: now,
-            levels: self.tables.sent(now),
+            sent: went,
+            levels: self.tables.sent(went),
             seq: self.seq,
             accepted: self.accepted,
             evenly,
@@ -356,7 +357,7 @@ impl Limiter {
             in_flight: self.waiting(),
             early: full,
         };
-        self.turnover.sent(self.seq, now);
+        self.turnover.sent(self.seq, went);
         self.seq += 1;
         LimiterAdmit::Go(ticket)
     }

@@ -51,14 +51,14 @@ impl Limiter {
         }
         self.stall.accepted += 1;
         if self.stall.refused {
-            self.estimate.cut_out(0.0, 1);
+            self.estimate.cut_out(self.stall.before, 0.0, 1);
         }
     }
 
     /// A call that was out in the last stall was refused.
     pub(super) fn refused_after_stall(&mut self, now: Mono) {
         if !core::mem::replace(&mut self.stall.refused, true) {
-            self.estimate.cut_out(self.stall.length, self.stall.accepted);
+            self.estimate.cut_out(self.stall.before, self.stall.length, self.stall.accepted);
             self.nothing_saved(now, true);
             self.pace.delay(now, 1.0);
         }

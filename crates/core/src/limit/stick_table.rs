@@ -90,8 +90,12 @@ const CLOSED_SHARE: f64 = 0.25;
 const REFUSED_SHARE: f64 = 0.0035;
 /// First step, in calls, by which the limit is sought.
 const STEP: f64 = 0.5;
-/// The factor of the next step in the same direction.
+/// The factor of the next step in the same direction, ...
 const STEP_GROWTH: f64 = 2.0;
+/// ... and the largest step upwards, as a share of the limit.
+const STEP_MAX_SHARE: f64 = 0.01;
+/// A call came at the limit if the table had room for fewer calls than this.
+const NEAR: f64 = 2.0;
 /// More falls of the limit in a row than this refute the table, ...
 const FALLS_MAX: u32 = 4;
 /// ... and so does a limit below this share of the one that was found.
@@ -195,11 +199,12 @@ impl StickTables {
         }
     }
 
-    /// What was taken for refusals was none.
+    /// What was taken for refusals was none. The server goes on counting.
     pub(super) fn forget(&mut self) {
-        if !self.refuted {
-            *self = StickTables::NEW;
+        for table in &mut self.tables {
+            (table.accepted, table.refused, table.unfilled) = (0.0, f64::INFINITY, f64::INFINITY);
         }
+        (self.closure, self.closed, self.found) = (None, 0.0, None);
     }
 
     /// A call that was sent at `sent` was accepted. A refusal costs `cost` calls. True if a table was found by it.
@@ -208,11 +213,12 @@ impl StickTables {
             return false;
         }
         if let Some(found) = &mut self.found {
-            found.accepted += 1.0;
+            // A call that came while there was room says nothing about the limit.
+            found.accepted += f64::from(u8::from(levels[found.index] + NEAR >= found.limit));
             if found.accepted > cost / REFUSED_SHARE {
                 found.step = if found.falls > 0 { STEP } else { found.step };
                 (found.limit, found.accepted, found.falls) = (found.limit + found.step, 0.0, 0);
-                found.step *= STEP_GROWTH;
+                found.step = (STEP_GROWTH * found.step).min((STEP_MAX_SHARE * found.limit).max(STEP));
             }
             return false;
         }

@@ -61,10 +61,11 @@ impl RateEstimate {
         }
     }
 
-    /// The server stood still for so many seconds, accepted `accepted` of the calls sent meanwhile and has
-    /// nothing saved: what was measured goes on after it as if it had not been.
-    pub(in crate::limit) fn cut_out(&mut self, stall: f64, accepted: u64) {
-        for opening in self.openings.iter_mut().take(self.len) {
+    /// The server stood still for so many seconds before call `before` was sent, accepted `accepted` of the calls
+    /// sent meanwhile and has nothing saved: what is measured from earlier openings goes on as if it had not been.
+    pub(in crate::limit) fn cut_out(&mut self, before: u64, stall: f64, accepted: u64) {
+        let earlier = self.openings.iter_mut().take(self.len).filter(|opening| opening.seq < before);
+        for opening in earlier {
             opening.at += seconds(stall);
             opening.accepted += accepted;
         }
