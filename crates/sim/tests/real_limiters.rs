@@ -80,8 +80,8 @@ fn pauses_of_the_client_cost_little() {
     }
 }
 
-/// What waited while the server stood still is refused at its end, and teaches nothing: it took up to twice and
-/// four times the least time when it did.
+/// What waited while the server stood still is refused at its end, and teaches nothing: it took up to nine times the
+/// least time when it did.
 #[test]
 fn pauses_of_the_server_cost_little() {
     for (limiter, status, times_max) in [

@@ -12,7 +12,7 @@
 //! is one or two whole intervals, and a pacer that restarts its interval on waking would reach half
 //! its rate. So the core answers a lane that asks late as of the time that it named
 //! ([`LATE_MAX`](tidegate_core::limit::LATE_MAX)): several permits in one tick, and an exact average
-//! rate. Where the wait is about as long as a call's interval and the lane is shared, an [alarm] that is exact wakes it.
+//! rate. Where the wait is about as long as a call's interval and the lane is shared, an exact alarm wakes it (`alarm`).
 //!
 //! # Order
 //!
