@@ -133,10 +133,14 @@ impl Limiter {
 
     /// Seconds without an answer after which calls are taken for refused; none if nothing can be said.
     fn silence_max(&self) -> Option<f64> {
-        let silent = self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none);
-        let held = self.probing && self.late.presumed == 0;
-        (silent && !held && self.waiting() >= needed(self.probing))
+        let awaited = self.probing && self.late.presumed == 0;
+        (self.hears_silence() && !awaited && self.waiting() >= needed(self.probing))
             .then(|| self.round_trips_silent() * self.late.patience)
+    }
+
+    /// Whether a time without an answer says something: the round trip is known, and no header tells more.
+    fn hears_silence(&self) -> bool {
+        self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none)
     }
 
     /// Seconds without an answer that are more than usual.
@@ -191,9 +195,8 @@ impl Limiter {
         let silence = secs(core::mem::replace(&mut self.late.since, now), now);
         let accepted = feedback == Feedback::Accepted;
         let most = self.round_trips_silent();
-        let known = self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none);
         let told = accepted || self.refused_round_trip > 0.0 && self.refused_round_trip < most;
-        if known && told && silence > most && secs(ticket.sent, now) > most {
+        if self.hears_silence() && told && silence > most && secs(ticket.sent, now) > most {
             self.stall_ended(now, silence);
         }
         if self.late.is_held(ticket.seq) {

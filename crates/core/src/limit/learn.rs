@@ -86,7 +86,7 @@ impl Limiter {
         self.kind = LimitKind::Rate;
         (self.probing, self.probe_at, self.single_token) = (false, Mono::ZERO, None);
         self.in_flight_cap.lift();
-        self.in_flight_cap.at_least(IN_FLIGHT_PER_RATE * rate * self.round_trip + IN_FLIGHT_MIN);
+        self.in_flight_cap.at_least(self.in_flight_for(rate));
     }
 
     pub(super) fn refusal(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {

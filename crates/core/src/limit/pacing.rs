@@ -46,9 +46,13 @@ impl Limiter {
         self.pace.set(now, Some(rate), burst);
         // What rests on a few calls may be far too high.
         let guessed = !self.cooldowns.is_known() && self.single_token.is_none() && self.estimate.is_guess();
-        let needed =
-            if guessed { IN_FLIGHT_MIN } else { IN_FLIGHT_PER_RATE * rate * self.round_trip + IN_FLIGHT_MIN };
+        let needed = if guessed { IN_FLIGHT_MIN } else { self.in_flight_for(rate) };
         self.in_flight_cap.at_least(needed);
+    }
+
+    /// Calls in flight that a rate needs, in calls per second.
+    pub(super) fn in_flight_for(&self, rate: f64) -> f64 {
+        IN_FLIGHT_PER_RATE * rate * self.round_trip + IN_FLIGHT_MIN
     }
 
     /// Calls sent and not refused.
