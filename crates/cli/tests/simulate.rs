@@ -68,11 +68,13 @@ fn the_expectations_of_a_manifest_decide_its_exit_code() {
     assert!(ran.stdout.contains("all 11 expectations hold"), "{}", ran.stdout);
 
     let misses =
-        manifest("expect: { dead: 0, servers: { throttled: { dead: null }, flaky: { dead: '<= 12' } } }\n");
+        manifest("expect: { dead: 0, servers: { throttled: { dead: null }, flaky: { dead: '<= 40' } } }\n");
     let ran = tidegate_with(&["simulate", "-"], &misses);
     assert_eq!(ran.code, 1, "{}", ran.stdout);
     assert!(ran.stdout.contains("down for a minute  dead         = 0    2  FAIL\n"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("flaky              dead        ≤ 12   12  ok\n"), "{}", ran.stdout);
+    // A fifth of all calls fails, and a record has three attempts: about 16 of 2,000 are lost to chance.
+    let flaky = ran.stdout.lines().find(|line| line.starts_with("flaky") && line.contains("≤ 40"));
+    assert!(flaky.is_some_and(|line| line.ends_with("  ok")), "{}", ran.stdout);
     assert!(ran.stdout.contains("1 of 4 expectations fail"), "{}", ran.stdout);
 
     let ran = tidegate_with(&["simulate", "-", "--format=json"], &misses);

@@ -8,7 +8,7 @@ use tidegate_sim::drain::pause::{PauseOf, Pauses};
 use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
 use tidegate_sim::family::ServerFamily;
 use tidegate_sim::limiter::drain_shipped;
-use tidegate_sim::real_limiter::{RealLimiter, TIMER_LATE, drain_lanes};
+use tidegate_sim::real_limiter::{REQUESTS, RealLimiter, TIMER_LATE, drain_lanes};
 use tidegate_sim::server::ServerLimit;
 
 /// Runs of each row.
@@ -80,6 +80,28 @@ fn pauses_of_the_client_cost_little() {
     }
 }
 
+/// Ways and timers that vary by a millisecond. One run in a thousand took a limit for another and needed 2 to 44 times
+/// the least time: a bucket of one token was taken for one call at once, and where calls at once were taken for
+/// random failures, the breaker opened for half a minute.
+#[test]
+fn limits_are_not_mistaken_where_ways_and_timers_vary() {
+    for (limiter, status, times_max) in [
+        (RealLimiter::RequestsStrict, 429, 1.20),
+        (RealLimiter::RequestsStrict, 503, 1.20),
+        (RealLimiter::Connections, 429, 1.22),
+        (RealLimiter::Connections, 503, 1.22),
+    ] {
+        for (jitter, timer_late) in [(0.2, TIMER_LATE), (0.2, 0.000_5), (1.0, 0.0), (1.0, 0.000_5)] {
+            for seed in (1..=20).chain([67, 240, 387, 391, 406, 647, 751]) {
+                let world = DrainWorld { jitter, timer_late, workers: 256, ..limiter.world(status) };
+                let out = drain_lanes(&world, 1, seed)[0];
+                let ok = out.left == 0 && out.finish <= times_max * out.earliest;
+                assert!(ok, "{}, {status}, {jitter} {timer_late} {seed}: {out:?}", limiter.name());
+            }
+        }
+    }
+}
+
 /// What waited while the server stood still is refused at its end, and teaches nothing: it took up to nine times the
 /// least time when it did.
 #[test]
@@ -92,6 +114,27 @@ fn pauses_of_the_server_cost_little() {
     ] {
         let (times, refused) = worst(limiter, status, Some(PauseOf::Server), 1);
         assert!(times <= times_max, "{}, {status}: {times:.3} x, {refused:.2} %", limiter.name());
+    }
+}
+
+/// Runs of 100 s in which a pause came at a bad moment. A probe that waited for nothing went on for ever (1.96 times
+/// the least time), and a server that was closed for a moment was taken for one that refuses at random and almost all
+/// (5.2 and 12.8 times).
+#[test]
+fn no_pause_slows_a_lane_for_good() {
+    for (limiter, of, times_max) in [
+        (RealLimiter::RequestsStrict, PauseOf::Server, 1.6),
+        (RealLimiter::RequestsStrict, PauseOf::Both, 1.1),
+        (RealLimiter::StickTable, PauseOf::Server, 1.4),
+        (RealLimiter::StickTable, PauseOf::Both, 1.3),
+    ] {
+        for seed in [9, 12].into_iter().chain(101..=112) {
+            let pauses = Some(Pauses::usual(of));
+            let world = DrainWorld { pauses, requests: 5 * REQUESTS, ..limiter.world(429) };
+            let out = drain_lanes(&world, 1, seed)[0];
+            let ok = out.left == 0 && out.finish <= times_max * out.earliest;
+            assert!(ok, "{}, {of:?}, {seed}: {out:?}", limiter.name());
+        }
     }
 }
 
@@ -187,38 +230,32 @@ fn a_server_that_opens_late_is_used_soon() {
     }
 }
 
-/// A tenth of all calls is refused, whatever their number, and each refusal asks for a wait. The wait is kept, but
-/// many calls share one: without that, such a run took 230 s.
+/// Calls are refused at random, and each refusal asks for a wait of a second. The wait is kept, but many calls share
+/// one. A client in which each worker waits alone needs 7 s for these 300 rows where a tenth is refused.
 #[test]
 fn random_refusals_with_a_wait_are_waited_for_together() {
-    for seed in SEEDS {
-        let world = DrainWorld {
-            limit: ServerLimit::Random { share: 0.1, seed },
-            requests: 300,
-            service: 0.06,
-            tells: ServerHints::FixedRetryAfter(1),
-            ..RealLimiter::RequestsBurst.world(429)
-        };
-        let out = drain_lanes(&world, 1, seed)[0];
-        assert!(out.left == 0 && out.early == 0 && out.finish <= 50.0, "{seed}: {out:?}");
-        assert!(out.refused_percent() <= 16.0, "{seed}: {out:?}");
-    }
-}
-
-/// A fifth refused at random looks like a limit now and then. These runs were not done after 200 s when two such
-/// mistakes ended the trials of flights for good.
-#[test]
-fn flights_are_tried_again_after_a_mistake() {
-    for (seed, seconds_max) in [(7517, 70.0), (7566, 125.0), (7580, 160.0)] {
-        let world = DrainWorld {
-            limit: ServerLimit::Random { share: 0.2, seed },
-            requests: 300,
-            service: 0.06,
-            tells: ServerHints::FixedRetryAfter(1),
-            ..RealLimiter::RequestsBurst.world(429)
-        };
-        let out = drain_lanes(&world, 1, seed)[0];
-        assert!(out.left == 0 && out.early == 0 && out.finish <= seconds_max, "{seed}: {out:?}");
+    for (share, median, nine_of_ten, worst) in
+        [(0.05, 9.1, 12.0, 66.0), (0.1, 9.1, 11.5, 35.0), (0.2, 11.0, 14.0, 75.0)]
+    {
+        let mut times: Vec<f64> = (52_001..52_201)
+            .map(|seed| {
+                let world = DrainWorld {
+                    limit: ServerLimit::Random { share, seed },
+                    requests: 300,
+                    service: 0.06,
+                    tells: ServerHints::FixedRetryAfter(1),
+                    ..RealLimiter::RequestsBurst.world(429)
+                };
+                let out = drain_lanes(&world, 1, seed)[0];
+                let refused_max = 100.0 * (share + 4.0 * (share * (1.0 - share) / 300.0).sqrt());
+                let few = out.refused_percent() <= refused_max;
+                assert!(out.left == 0 && out.early == 0 && few, "{share}, {seed}: {out:?}");
+                out.finish
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let got = [times[100], times[180], times[199]];
+        assert!(got[0] <= median && got[1] <= nine_of_ten && got[2] <= worst, "{share}: {got:.1?}");
     }
 }
 
@@ -242,7 +279,7 @@ fn servers_drawn_at_random_stay_within_bounds() {
     for (family, [median, lowest, refused, highest]) in [
         (ServerFamily::Leaky, [99.0, 93.0, 1.0, 2.5]),
         (ServerFamily::StickTable, [97.5, 62.0, 1.2, 2.6]),
-        (ServerFamily::Tarpit, [69.0, 53.0, 3.1, 38.5]),
+        (ServerFamily::Tarpit, [69.0, 52.8, 3.1, 38.5]),
         (ServerFamily::Unavailable, [96.5, 88.0, 0.8, 1.8]),
         (ServerFamily::Paused, [98.5, 82.5, 1.4, 2.7]),
     ] {

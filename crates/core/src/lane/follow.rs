@@ -78,7 +78,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Call, CallPolicy, Next};
+    use crate::call::{Call, CallPolicy, Next, ThrottleWait};
     use crate::chance::Rng;
     use crate::lane::{Admit, LaneConfig};
     use crate::limit::{BelievedKind, LimitConfig};
@@ -144,5 +144,35 @@ mod tests {
             }
         }
         assert!((80..=110).contains(&sent), "{sent}");
+    }
+
+    /// Calls of the other processes may still be out, so the first of a successor may be refused. That costs no
+    /// attempt and no backoff: the limit is known.
+    #[test]
+    fn a_successor_knows_what_refusals_mean() {
+        let belief = |by_failures| LimitBelief {
+            kind: BelievedKind::Concurrency,
+            in_flight: Some(8),
+            by_failures,
+            ..LimitBelief::default()
+        };
+        let policy = CallPolicy { throttle_wait: ThrottleWait::Lane, ..CallPolicy::default() };
+        let now = Mono::from_millis(5_000);
+        let limited = VerdictKind::Throttled { until: None };
+        for (status, kind) in [(429, limited), (503, VerdictKind::Transient { until: None })] {
+            let (mut lane, mut rng) = (Lane::new(&LaneConfig::default()), Rng::new(1));
+            lane.succeed(&belief(status == 503), now);
+            assert_eq!(lane.limiter().belief().kind, BelievedKind::Concurrency);
+            let Admit::Go(permit) = lane.admit(now) else { panic!() };
+            let mut call = Call::new();
+            call.send(&policy, now);
+            let refused = Verdict { kind, code: Code::UNKNOWN, status: Some(status) };
+            lane.settle(permit, &refused, &Hints::default(), now);
+            assert_eq!(
+                lane.next(&mut call, &policy, &refused, now, &mut rng),
+                Next::RetryAt(now),
+                "{status}"
+            );
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! What a lane believes of its server's limit, and why it changed its mind: a plain value for people, to be
-//! logged, counted and reported. Nothing decides by it.
+//! logged, counted and reported. A lane decides by it only when it takes over from another one.
 
 use super::Limiter;
 use super::failure_kind::FailureKind;
@@ -90,7 +90,7 @@ pub struct LimitBelief {
     pub window: Option<Duration>,
     /// Calls at once.
     pub in_flight: Option<u32>,
-    /// Whether the server says 429; if not, its failures are taken for refusals.
+    /// Whether failures, such as 503, are taken for refusals.
     pub by_failures: bool,
     /// Why the kind is what it is.
     pub reason: &'static str,
@@ -172,7 +172,7 @@ impl Limiter {
             () if self.failures.kind() == FailureKind::Outage || self.slow_start.is_down() => {
                 BelievedKind::Outage
             }
-            () if self.meters.iter().any(Option::is_some) => BelievedKind::Quota,
+            () if self.is_metered() => BelievedKind::Quota,
             () if self.random.is_known()
                 || self.flights.is_random()
                 || self.failures.kind() == FailureKind::Random =>

@@ -1,7 +1,4 @@
-//! How full a window that does not count refused calls could have been.
-
-use super::rate_estimate::secs;
-use crate::time::Mono;
+//! How full a window that does not count refused calls could have been. Times are in seconds.
 
 /// Slots of one window.
 const WINDOW_SLOTS: usize = 64;
@@ -15,14 +12,16 @@ pub(super) struct CallSlots {
     counts: [u16; SLOTS],
     /// Number of the newest slot, counted from the beginning of time; 0 before the first call.
     newest: usize,
+    /// When the newest slot ends, in seconds. Most calls fall in the same slot as the one before.
+    until: f64,
 }
 
 impl CallSlots {
-    pub(super) const NEW: CallSlots = CallSlots { counts: [0; SLOTS], newest: 0 };
+    pub(super) const NEW: CallSlots = CallSlots { counts: [0; SLOTS], newest: 0, until: 0.0 };
 
     /// The slot of a time, for a window of `window` seconds.
-    fn slot(window: f64, at: Mono) -> usize {
-        SLOTS.saturating_add((secs(Mono::ZERO, at) / window * WINDOW_SLOTS as f64) as usize)
+    fn slot(window: f64, at: f64) -> usize {
+        SLOTS.saturating_add((at / window * WINDOW_SLOTS as f64) as usize)
     }
 
     fn holds(&self, slot: usize) -> bool {
@@ -34,18 +33,22 @@ impl CallSlots {
     }
 
     /// A call goes out.
-    pub(super) fn sent(&mut self, window: f64, now: Mono) {
-        let slot = CallSlots::slot(window, now);
-        for old in (self.newest + 1..=slot).rev().take(SLOTS) {
-            self.counts[old % SLOTS] = 0;
+    pub(super) fn sent(&mut self, window: f64, now: f64) {
+        if now >= self.until {
+            let slot = CallSlots::slot(window, now);
+            for old in (self.newest + 1..=slot).rev().take(SLOTS) {
+                self.counts[old % SLOTS] = 0;
+            }
+            self.newest = self.newest.max(slot);
+            self.until = (self.newest - SLOTS + 1) as f64 * window / WINDOW_SLOTS as f64;
         }
-        self.newest = self.newest.max(slot);
-        self.counts[slot % SLOTS] = self.counts[slot % SLOTS].saturating_add(1);
+        let count = &mut self.counts[self.newest % SLOTS];
+        *count = count.saturating_add(1);
     }
 
     /// A call that was sent at `at` was refused. The most calls that a window can have counted then, itself
     /// included, wherever it begins: a fixed one, one that slides, or two counters of which the last is weighted.
-    pub(super) fn refused(&mut self, window: f64, at: Mono) -> Option<f64> {
+    pub(super) fn refused(&mut self, window: f64, at: f64) -> Option<f64> {
         let slot = CallSlots::slot(window, at);
         if !self.holds(slot) {
             return None;

@@ -13,6 +13,7 @@
 //! | most calls fail although the lane has slowed down | an outage |
 //! | their share stays while the pace falls (`random_refusals`) | random |
 //! | there are no more of them | unknown as before |
+//! | few fail in a trial, many soon after it, and few again in the next trial | those of a limit |
 //!
 //! A server that says 429, or tells its quota, needs no other word for it: then there is no trial. Nor is
 //! there one where the failure says when to come again, because then it is a wait and no measurement.
@@ -30,9 +31,9 @@ const SHARE_TRIED_NEW: f64 = 0.06;
 const NEW_CALLS: u64 = 100;
 /// The failures of a limit become rarer than this share of what they were.
 const SHARE_FELL: f64 = 0.5;
-/// A share of random failures beyond this many times the usual one ...
+/// A share of failures beyond this many times that when the last trial was over ...
 const SHARE_GREW: f64 = 2.0;
-/// ... and this much more may be something else.
+/// ... and this much more may be those of a limit after all.
 const SHARE_MORE: f64 = 0.05;
 /// Calls of a trial from which on it may be decided.
 const TRIAL_CALLS: u32 = 30;
@@ -51,6 +52,10 @@ const OUTAGE_SECONDS: f64 = 2.0;
 /// Calls before the next trial after one that found no limit; doubles each time, this often.
 const REST_CALLS: u32 = 200;
 const REST_DOUBLINGS: u32 = 6;
+
+/// For so many calls after a trial that found no limit, a much higher share of failures than in it says that they
+/// come and go with the pace.
+const CALM_CALLS: u64 = 1000;
 
 /// What failures are taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +93,12 @@ pub(super) struct FailureTrial {
     weight: f64,
     /// The share of failures when the trial began.
     share_before: f64,
-    /// The usual share of random failures.
-    random_share: f64,
+    /// The share of failures in the last trial that found no limit, or when they turned out to be random,
+    calm_share: f64,
+    /// and the call until which more of them say something about the pace.
+    calm_until: u64,
+    /// The trial began because there were more of them soon after the last one.
+    came_back: bool,
     /// The first call of the trial.
     from: u64,
     /// Calls of the trial that came back, and failures among them.
@@ -117,7 +126,9 @@ impl FailureTrial {
         share: 0.0,
         weight: 0.0,
         share_before: 0.0,
-        random_share: 0.0,
+        calm_share: 0.0,
+        calm_until: 0,
+        came_back: false,
         from: 0,
         calls: 0,
         failed: 0,
@@ -169,9 +180,14 @@ impl FailureTrial {
         self.count(seq, false)
     }
 
+    /// Another limiter took failures for the refusals of a limit. A short trial tells whether they still are.
+    pub(super) const fn inherit(&mut self) {
+        (self.kind, self.goes_on, self.came_back) = (FailureKind::Trial, true, true);
+    }
+
     /// A call was refused in so many words: that is the server's word for its limit.
     pub(super) fn throttled(&mut self) {
-        (self.kind, self.rest_until) = (FailureKind::Unknown, u64::MAX);
+        (self.kind, self.rest_until, self.calm_until) = (FailureKind::Unknown, u64::MAX, 0);
     }
 
     /// Call `seq` failed; `alone` if it was sent alone after the last failure was known, `next` goes next.
@@ -183,15 +199,16 @@ impl FailureTrial {
             self.alone_in_row += 1;
         }
         self.last_failed = self.last_failed.max(seq);
+        let tried = if seq < NEW_CALLS { SHARE_TRIED_NEW } else { SHARE_TRIED };
+        let came_back = seq < self.calm_until && self.grew() && self.share >= tried;
         let worth = match self.kind {
-            FailureKind::Random => self.share > SHARE_GREW * self.random_share + SHARE_MORE,
-            FailureKind::Unknown if seq < NEW_CALLS => self.share >= SHARE_TRIED_NEW,
-            FailureKind::Unknown => self.share >= SHARE_TRIED,
+            FailureKind::Random => self.grew(),
+            FailureKind::Unknown => self.share >= tried,
             FailureKind::Trial | FailureKind::Limit | FailureKind::Outage => false,
         };
-        if worth && seq >= self.rest_until && !self.is_alone() {
+        if worth && (came_back || seq >= self.rest_until) && !self.is_alone() {
             (self.kind, self.from, self.goes_on) = (FailureKind::Trial, next, false);
-            (self.calls, self.failed, self.blocks) = (0, 0, 0);
+            (self.calls, self.failed, self.blocks, self.came_back) = (0, 0, 0, came_back);
             self.share_before = self.share / self.weight;
         }
         if !self.is_tried() {
@@ -199,7 +216,7 @@ impl FailureTrial {
         }
         let void = self.count(seq, true);
         if self.is_alone() && secs(self.alone_since, now) >= OUTAGE_SECONDS {
-            self.kind = FailureKind::Outage;
+            (self.kind, self.calm_until) = (FailureKind::Outage, 0);
             return FailureStep::Void;
         }
         if void {
@@ -211,7 +228,7 @@ impl FailureTrial {
 
     /// The failures turned out to be random.
     pub(super) fn random(&mut self, next: u64) {
-        (self.kind, self.random_share) = (FailureKind::Random, self.share);
+        (self.kind, self.calm_share, self.calm_until) = (FailureKind::Random, self.share, next + CALM_CALLS);
         self.rest(next);
     }
 
@@ -227,8 +244,9 @@ impl FailureTrial {
         }
         let share = f64::from(self.failed) / f64::from(self.calls);
         let few = share <= LIMIT_SHARE_MAX;
-        if few && share <= SHARE_FELL * self.share_before && self.goes_on && self.failed >= LIMIT_FAILURES {
-            self.kind = FailureKind::Limit;
+        let fell = share <= SHARE_FELL * self.share_before && self.failed >= LIMIT_FAILURES;
+        if few && (fell || self.came_back) && self.goes_on {
+            (self.kind, self.calm_until) = (FailureKind::Limit, 0);
             return false;
         }
         if few && self.calls < TRIAL_CALLS_QUIET {
@@ -239,7 +257,13 @@ impl FailureTrial {
             return false;
         }
         self.kind = FailureKind::Unknown;
+        (self.calm_share, self.calm_until) = (share, seq + CALM_CALLS);
         true
+    }
+
+    /// Whether failures are much more frequent than when the last trial was over.
+    fn grew(&self) -> bool {
+        self.share > SHARE_GREW * self.calm_share + SHARE_MORE
     }
 
     fn rest(&mut self, next: u64) {
@@ -291,6 +315,26 @@ mod tests {
         assert_eq!((trial.kind(), trial.is_limit()), (FailureKind::Unknown, false));
         let trial = fed((0..120).map(|i| (i % 4 != 3).then_some(false)));
         assert_eq!(trial.kind(), FailureKind::Unknown);
+    }
+
+    /// Five fail, then none while the lane is slow. After `calm` calls more, nine fail, and then those that `then` says.
+    fn failing_again(calm: u32, then: fn(u32) -> bool) -> FailureTrial {
+        let again = 250 + calm;
+        let failed = |i| i < 5 || (again..again + 9).contains(&i) || i >= again + 9 && then(i);
+        fed((0..again + 109).map(|i| failed(i).then_some(false)))
+    }
+
+    #[test]
+    fn failures_that_come_and_go_with_the_pace_are_those_of_a_limit() {
+        assert_eq!(failing_again(0, |_| false).kind(), FailureKind::Limit);
+        assert_ne!(failing_again(2000, |_| false).kind(), FailureKind::Limit, "that is long ago");
+    }
+
+    #[test]
+    fn an_outage_soon_after_a_few_failures_is_no_limit() {
+        for then in [|i| i % 5 != 0, |i| i % 2 == 0, |_| true] {
+            assert_ne!(failing_again(0, then).kind(), FailureKind::Limit);
+        }
     }
 
     #[test]

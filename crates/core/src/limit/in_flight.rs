@@ -34,6 +34,10 @@ const ACCEPTED_MIN: u32 = 10;
 const ACCEPTED_STEADY: u32 = 80;
 /// Lowest ceiling that is taken to hold: a bucket of a single token looks like a lower one.
 const STEADY_MIN: f64 = 4.0;
+/// Lowest ceiling that is as good as proven when it holds, where the way is short.
+const STEADY_PROVEN: u32 = 6;
+/// Calls by which the pace is lower at first when a ceiling below `STEADY_MIN` rises.
+const TRIED_LESS: f64 = 0.75;
 /// Factor by which they become more after a refusal, and fewer after a second rise in a row.
 const ACCEPTED_FACTOR: u32 = 2;
 /// Tolerance, in calls, when a call counts as sent at the ceiling.
@@ -48,6 +52,10 @@ const PROBE_GROWTH_LOG2: f64 = 4.0;
 const PROBE_GROWTHS_MAX: u32 = 4;
 /// Accepted calls, per call of a supposed limit, before its ceiling rises: enough that a refusal above it fits.
 const SUPPOSED_ACCEPTED: f64 = 7.0;
+/// A limit of so few calls may rather be a bucket of a single token,
+const CALLS_FEW: usize = 4;
+/// if as many calls at once as were refused were accepted so often, and no less often than refused.
+const FEW_ACCEPTED: u32 = 3;
 /// How often in a row the ceiling may prove too high in the first flight after a cooldown.
 const OVERSHOTS_MAX: u32 = 1;
 /// Suppositions from which on a ceiling has held: one more than the first.
@@ -98,6 +106,8 @@ pub(super) struct InFlightCap {
     overshots: u32,
     /// Calls in flight that were borne before the first wait.
     borne: f64,
+    /// Calls that saw one, two, three ... in flight: the accepted and the refused ones.
+    few: [(u32, u32); CALLS_FEW],
 }
 
 impl InFlightCap {
@@ -115,6 +125,7 @@ impl InFlightCap {
             supposed: 0.0,
             overshots: 0,
             borne: 0.0,
+            few: [(0, 0); CALLS_FEW],
         }
     }
 
@@ -131,6 +142,9 @@ impl InFlightCap {
     /// A call that saw `in_flight` calls in flight was accepted; the round trip is in seconds.
     pub(super) fn accepted(&mut self, in_flight: u32, round_trip: f64) {
         self.accepted = self.accepted.saturating_add(1);
+        if let Some(few) = self.few_with(in_flight) {
+            few.0 = few.0.saturating_add(1);
+        }
         if f64::from(in_flight) >= USED_SHARE * self.cap && self.cap < self.max {
             let growth = if self.cap < DOUBLING_CAP { GROWTH_DOUBLING } else { GROWTH };
             self.cap = (self.cap + growth * (round_trip / ROUND_TRIP_MIN).min(1.0)).min(self.max);
@@ -156,9 +170,25 @@ impl InFlightCap {
         }
     }
 
+    /// The accepted and the refused calls that saw so many in flight, if those are few.
+    fn few_with(&mut self, in_flight: u32) -> Option<&mut (u32, u32)> {
+        self.few.get_mut(in_flight.saturating_sub(1) as usize)
+    }
+
     /// Whether a refusal still fits a concurrency limit: it came at the ceiling, and not soon after the
-    /// last one (`accepted_since` calls ago); now and then one may not.
-    pub(super) fn fits_concurrency(&mut self, in_flight: u32, accepted_since: u64) -> bool {
+    /// last one (`accepted_since` calls ago); now and then one may not. Where the way is short, a limit of a few
+    /// does not accept as many as it refuses.
+    pub(super) fn fits_concurrency(&mut self, in_flight: u32, accepted_since: u64, way_short: bool) -> bool {
+        let as_many = self.few_with(in_flight).is_some_and(|few| {
+            few.1 = few.1.saturating_add(1);
+            few.0 >= FEW_ACCEPTED.max(few.1)
+        });
+        if as_many && way_short && self.cap() as usize <= CALLS_FEW {
+            return false;
+        }
+        if way_short && self.is_steady() && self.cap() >= STEADY_PROVEN {
+            self.misfits_max = MISFITS_PROVEN;
+        }
         if accepted_since >= u64::from(self.cap()) + ACCEPTED_BETWEEN && in_flight >= self.cap() {
             self.misfits = 0;
             return true;
@@ -234,12 +264,14 @@ impl InFlightCap {
         self.ceiling = Some(f64::from(calls.max(1)));
         (self.accepted, self.borne) = (0, 0.0);
         (self.misfits, self.misfits_max) = (0, MISFITS_PROVEN);
+        self.few = [(0, 0); CALLS_FEW];
     }
 
     /// There is no concurrency limit.
     pub(super) fn lift(&mut self) {
         self.ceiling = None;
         (self.misfits, self.misfits_max, self.supposed, self.borne) = (0, 1, 0.0, 0.0);
+        self.few = [(0, 0); CALLS_FEW];
     }
 
     /// Half as many, until the rate is known.
@@ -260,6 +292,24 @@ impl InFlightCap {
         self.suppose_less(if self.supposed > 0.0 { calls.min(supposed) } else { calls } as u32);
         self.cap = self.cap.min(START);
         self.borne = supposed;
+    }
+
+    /// The calls at once that the pace is made for. One more than a low ceiling goes shortly before another call
+    /// comes back; else a bucket of a single token would refuse it too.
+    pub(super) fn calls_paced(&self) -> f64 {
+        let calls = f64::from(self.cap());
+        let tried = self.rose && self.accepted < self.accepted_needed;
+        if tried && calls < STEADY_MIN && self.supposed == 0.0 {
+            (calls - TRIED_LESS).max(1.0)
+        } else {
+            calls
+        }
+    }
+
+    /// There was no limit: as many as were accepted at once, and from there as a new lane.
+    pub(super) fn reopen(&mut self, accepted: u32) {
+        self.lift();
+        self.cap = f64::from(accepted).max(START).min(self.max);
     }
 
     /// After an outage: one call, then more.
@@ -380,14 +430,43 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_a_few_that_accepts_as_many_as_it_refuses_is_none() {
+        let mut cap = InFlightCap::new(64);
+        cap.lower(2);
+        assert_eq!(cap.cap(), 1);
+        for (way_short, fits) in [(false, true), (true, false)] {
+            let mut cap = cap;
+            (0..FEW_ACCEPTED).for_each(|_| cap.accepted(2, 0.02));
+            assert_eq!(cap.fits_concurrency(2, 20, way_short), fits);
+        }
+        for _ in 0..2 * FEW_ACCEPTED {
+            (0..20).for_each(|_| cap.accepted(1, 0.02));
+            assert!(cap.fits_concurrency(2, 20, true), "nothing was accepted with two at once");
+        }
+    }
+
+    #[test]
+    fn a_low_ceiling_that_rose_is_tried_gently() {
+        let mut cap = InFlightCap::new(64);
+        cap.lower(2);
+        (0..ACCEPTED_MIN * ACCEPTED_FACTOR).for_each(|_| cap.accepted(1, 0.02));
+        assert_eq!((cap.cap(), cap.calls_paced()), (2, 1.25));
+        (0..ACCEPTED_MIN * ACCEPTED_FACTOR).for_each(|_| cap.accepted(1, 0.02));
+        assert_eq!((cap.cap(), cap.calls_paced()), (2, 2.0));
+        cap.lower(2);
+        assert_eq!((cap.cap(), cap.calls_paced()), (1, 1.0));
+    }
+
+    #[test]
     fn a_ceiling_that_was_proven_bears_a_refusal_that_does_not_fit() {
         let mut cap = InFlightCap::new(64);
         cap.at_least(64.0);
         cap.prove(8);
-        assert!(cap.fits_concurrency(5, 2));
+        (0..FEW_ACCEPTED).for_each(|_| cap.accepted(3, 0.02));
+        assert!(cap.fits_concurrency(3, 2, true));
         cap.lower(5);
         assert_eq!(cap.cap(), 7);
-        assert!(cap.fits_concurrency(5, 2) && cap.fits_concurrency(5, 2));
-        assert!(!cap.fits_concurrency(5, 2));
+        assert!(cap.fits_concurrency(5, 2, true) && cap.fits_concurrency(5, 2, true));
+        assert!(!cap.fits_concurrency(5, 2, true));
     }
 }

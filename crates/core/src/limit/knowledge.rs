@@ -55,11 +55,11 @@ impl Limiter {
     /// Whether what was learned explains a refusal that has just come: the lane knows when to send again.
     #[must_use]
     pub fn explains_refusal(&self, now: Mono) -> bool {
-        if !self.learn || self.meters.iter().any(Option::is_some) {
+        if !self.learn || self.is_metered() {
             return true;
         }
         let learned = self.kind != LimitKind::Unknown || self.cooldowns.is_known();
-        self.accepted > 0 && learned && self.estimate.explains(now)
+        (self.accepted > 0 || self.inherited) && learned && self.estimate.explains(now)
     }
 
     /// Begins with what another limiter believed of the same server; see [`crate::lane::Lane::succeed`].
@@ -78,6 +78,10 @@ impl Limiter {
             self.kind = LimitKind::Concurrency;
             self.in_flight_cap.prove(calls);
         }
+        if self.inherited && belief.by_failures {
+            self.failures.inherit();
+        }
+        self.note_belief(now);
     }
 
     /// The user's own rate begins without a burst: another limiter has just used it.

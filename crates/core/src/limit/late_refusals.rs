@@ -140,7 +140,7 @@ impl Limiter {
 
     /// Whether a time without an answer says something: the round trip is known, and no header tells more.
     fn hears_silence(&self) -> bool {
-        self.learn && self.accepted >= ACCEPTED_MIN && self.meters.iter().all(Option::is_none)
+        self.learn && self.accepted >= ACCEPTED_MIN && !self.is_metered()
     }
 
     /// Seconds without an answer that are more than usual.

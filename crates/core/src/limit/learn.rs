@@ -16,6 +16,7 @@ impl Limiter {
             return;
         }
         self.in_flight_cap.accepted(ticket.in_flight, self.round_trip);
+        self.accepted_most = self.accepted_most.max(ticket.in_flight);
         self.evidence.accepted(self.at_server(ticket));
         self.accepted_early(ticket);
         self.accepted_since += 1;
@@ -40,7 +41,6 @@ impl Limiter {
             self.probing = false;
             if self.accepted == 1 && self.refused > 0 && !self.inherited && ticket.epoch == self.epoch {
                 // It had refused everything so far: that says nothing about its limit.
-                self.cap_before = self.in_flight_cap.cap();
                 self.forget_refusals(now);
                 return;
             }
@@ -56,6 +56,9 @@ impl Limiter {
             if self.kind == LimitKind::Rate && !self.random.is_known() {
                 self.set_pace(now);
             }
+        } else if !overtook && self.kind == LimitKind::Concurrency && !self.estimate.is_shut() {
+            // The limit was proven during a probe, so there is no opening to wait for.
+            self.probing = false;
         }
         let next = self.seq;
         let shortened = self.single_token.as_mut().is_some_and(|bucket| bucket.accepted(ticket.seq, next));
@@ -123,7 +126,7 @@ impl Limiter {
         self.estimate.refused(ticket.seq, ticket.sent, accepted, fresh);
         self.nothing_saved(now, late && !self.probing);
         let cooldown = until.map_or(0.0, |t| secs(now, t));
-        if cooldown > COSTLY_COOLDOWN {
+        if cooldown > COSTLY_COOLDOWN && !self.is_metered() {
             self.flights.refused(ticket.seq, ticket.sent);
         }
         if !fresh {
@@ -134,7 +137,7 @@ impl Limiter {
             return;
         }
         self.epoch += 1;
-        if self.meters.iter().any(Option::is_some) {
+        if self.is_metered() {
             let spent = |m: &QuotaMeter| {
                 let told = |q: &&Quota| m.is(q) && q.remaining == Some(0);
                 hints.quotas.iter().flatten().any(|q| told(&q)) || hints.quotas[0].is_none()
@@ -200,15 +203,9 @@ impl Limiter {
         if !self.learn {
             return;
         }
-        if until.is_none() && self.meters.iter().all(Option::is_none) {
-            let cap = self.in_flight_cap.cap();
-            let was = self.failures.kind();
+        if until.is_none() && !self.is_metered() {
             let alone = ticket.in_flight == 1 && ticket.epoch == self.epoch;
-            let step = self.failures.failed(ticket.seq, alone, self.seq, now);
-            if was != self.failures.kind() && step == FailureStep::Refusal {
-                self.cap_before = cap;
-            }
-            match step {
+            match self.failures.failed(ticket.seq, alone, self.seq, now) {
                 FailureStep::Refusal => return self.refusal(ticket, now, None, hints),
                 FailureStep::Void => self.forget_refusals(now),
                 FailureStep::Failure => {}
@@ -224,8 +221,7 @@ impl Limiter {
     /// The refusals were none: what was learned from them is void.
     pub(super) fn forget_refusals(&mut self, now: Mono) {
         self.kind = LimitKind::Unknown;
-        self.in_flight_cap.lift();
-        self.in_flight_cap.at_least(f64::from(self.cap_before));
+        self.in_flight_cap.reopen(self.accepted_most);
         (self.pace, self.evidence) = (TokenBucket::OPEN, ConcurrencyEvidence::NEW);
         self.estimate = RateEstimate::from(now, self.seq, self.committed() as u64, None);
         (self.single_token, self.gaps, self.random) = (None, CallGaps::NEW, RandomRefusals::NEW);

@@ -74,6 +74,7 @@ impl Limiter {
         at_server: u32,
     ) -> bool {
         let idle = self.evidence.is_idle(at_server);
+        let way_short = self.way() < WAY_SHORT;
         if self.kind == LimitKind::Concurrency && !idle && self.refused_early(ticket) {
             return true;
         }
@@ -85,13 +86,19 @@ impl Limiter {
                 }
             }
             LimitKind::Concurrency
-                if !idle && self.in_flight_cap.fits_concurrency(ticket.in_flight, self.accepted_since) => {}
+                if !idle
+                    && self.in_flight_cap.fits_concurrency(
+                        ticket.in_flight,
+                        self.accepted_since,
+                        way_short,
+                    ) => {}
+            // Whether an interval explains the refusals is for `single_token` to decide.
+            LimitKind::Rate if self.single_token.is_some() => return false,
             LimitKind::Rate => {
                 let Some(calls) = self.evidence.refused(at_server) else { return false };
                 self.kind = LimitKind::Concurrency;
                 self.in_flight_cap.prove(calls);
                 self.estimate = RateEstimate::from(now, ticket.seq, accepted, None);
-                self.single_token = None;
                 self.accepted_since = 0;
                 self.pace_by_concurrency(now);
                 return true;
@@ -243,7 +250,7 @@ impl Limiter {
             } else {
                 CEILING_PACE - CEILING_PACE_FALL * way
             };
-            let calls = f64::from(self.in_flight_cap.cap());
+            let calls = self.in_flight_cap.calls_paced();
             let rate = match self.hold() {
                 Some(hold) => CEILING_PACE * calls / hold,
                 None => faster * calls / self.round_trip,

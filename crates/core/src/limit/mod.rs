@@ -185,8 +185,8 @@ pub struct Limiter {
     late: LateRefusals,
     stall: Stall,
     tables: StickTables,
-    /// Calls that were allowed in flight when failures were first taken for refusals.
-    cap_before: u32,
+    /// Most calls in flight, itself included, when a call was sent that was accepted.
+    accepted_most: u32,
     /// The kind of limit that was believed in last.
     believed: BeliefChange,
     /// Nothing goes before this, because the server said so.
@@ -256,7 +256,7 @@ impl Limiter {
             late: LateRefusals::NEW,
             stall: Stall::NONE,
             tables: StickTables::NEW,
-            cap_before: 0,
+            accepted_most: 0,
             believed: BeliefChange::default(),
             not_before: Mono::ZERO,
             probe_at: Mono::ZERO,
@@ -304,7 +304,7 @@ impl Limiter {
                 return LimiterAdmit::At(at);
             }
         }
-        let metered = self.meters.iter().any(Option::is_some);
+        let metered = self.is_metered();
         let mut evenly = false;
         if metered {
             let committed = self.committed();

@@ -60,6 +60,11 @@ impl Limiter {
         self.seq.saturating_sub(self.refused) as f64
     }
 
+    /// Whether headers tell a quota that is followed.
+    pub(super) fn is_metered(&self) -> bool {
+        self.meters.iter().any(Option::is_some)
+    }
+
     /// Follows the counters that the headers tell.
     pub(super) fn mirror(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         if self.headers_wrong {

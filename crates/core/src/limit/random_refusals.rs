@@ -12,7 +12,7 @@ const REFUSALS_MIN: u32 = 6;
 /// Shares of refused calls that may be random: a lower share does little harm, a higher one is more
 /// likely a limit.
 const SHARES: core::ops::Range<f64> = 0.02..0.35;
-/// A higher share of refusals among the last fifty calls or so is not random.
+/// A higher share of refusals among the last fifty calls or so, or in a block, is not random.
 const RECENT_SHARE_MAX: f64 = 0.65;
 /// Weight of one call in the share of refusals among the last fifty calls or so.
 const RECENT_WEIGHT: f64 = 0.02;
@@ -162,12 +162,16 @@ impl RandomRefusals {
         let Some(share) = self.usual_share else { return BlockVerdict::Open };
         let (calls, refused) = (f64::from(self.current.calls), f64::from(self.current.refused));
         let usual = share * calls;
-        if self.recent_share > RECENT_SHARE_MAX {
+        let limit = refused > LIMIT_FACTOR * usual + LIMIT_REFUSALS;
+        // A server that refuses nearly everything at once is closed, and says nothing about a share.
+        let closed = limit && refused > RECENT_SHARE_MAX * calls;
+        let mistaken = self.recent_share > RECENT_SHARE_MAX;
+        if mistaken || closed {
             (self.usual_share, self.current) = (None, PaceBlock::NEW);
-            self.mistakes = self.mistakes.saturating_add(1);
+            self.mistakes = self.mistakes.saturating_add(u32::from(mistaken));
             return BlockVerdict::Mistaken(MISTAKE_SHARE);
         }
-        if refused > LIMIT_FACTOR * usual + LIMIT_REFUSALS {
+        if limit {
             self.current = PaceBlock::NEW;
             (self.rest, self.growth) = (REST_BLOCKS, GROWTH_AFTER_LIMIT);
             return BlockVerdict::Limit((1.0 - refused / calls + share).min(LIMIT_SHARE_MAX));

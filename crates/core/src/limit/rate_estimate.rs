@@ -231,6 +231,11 @@ impl RateEstimate {
         self.refusals
     }
 
+    /// Whether calls were refused, and none that was sent after them has been accepted.
+    pub(super) const fn is_shut(&self) -> bool {
+        self.closure.is_some()
+    }
+
     /// Whether the server refuses more than the pace explains.
     pub(super) fn is_closed(&self) -> bool {
         self.refusals
@@ -389,5 +394,5 @@ impl RateEstimate {
 
 /// Seconds from one time to another; zero if `to` is earlier.
 pub(super) fn secs(from: Mono, to: Mono) -> f64 {
-    to.since(from).as_nanos() as f64 * NANOSECOND
+    to.nanos().saturating_sub(from.nanos()) as f64 * NANOSECOND
 }

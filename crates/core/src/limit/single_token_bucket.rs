@@ -13,6 +13,8 @@ use crate::time::Mono;
 
 /// Calls remembered to find the one before and the one after.
 const RECENT: usize = 8;
+/// The accepted gap that counts is not the shortest but this one: on its way a call may be late by chance.
+const SHORTEST: usize = 3;
 /// Pairs of either kind that are proof enough.
 const PAIRS: u32 = 4;
 /// An accepted gap below this share of the shortest so far makes the refusals counted by it void.
@@ -58,6 +60,9 @@ const DOUBLINGS_MAX: u32 = 8;
 const ACCEPTED_KEPT: u32 = 30;
 /// ... and worth this step, about as much as the calls until the next one take back.
 const STEP_CHANCE: f64 = 0.001;
+/// So many refusals after the search, if they are a larger share of the calls than this, are not those of a bucket.
+const BLOCK_REFUSALS: u32 = 20;
+const BLOCK_SHARE_MAX: f64 = 0.08;
 /// Shortest interval, in seconds.
 const INTERVAL_MIN: f64 = 1e-6;
 
@@ -68,8 +73,8 @@ pub(super) struct CallGaps {
     recent: [(u64, Mono, bool); RECENT],
     /// Index of the oldest of them.
     next: usize,
-    /// Shortest gap between two accepted calls, in seconds.
-    accepted_min: f64,
+    /// Shortest gaps between two accepted calls, in seconds, the shortest first.
+    shortest: [f64; SHORTEST],
     /// Pairs of accepted calls.
     accepted: u32,
     /// Refusals less than about that gap after an accepted call.
@@ -82,7 +87,7 @@ impl CallGaps {
     pub(super) const NEW: CallGaps = CallGaps {
         recent: [(u64::MAX, Mono::ZERO, false); RECENT],
         next: 0,
-        accepted_min: f64::INFINITY,
+        shortest: [f64::INFINITY; SHORTEST],
         accepted: 0,
         refused_close: 0,
         refused_wide: 0,
@@ -105,24 +110,35 @@ impl CallGaps {
         self.next = (self.next + 1) % RECENT;
     }
 
+    /// About the shortest gap between two accepted calls, in seconds.
+    const fn accepted_min(&self) -> f64 {
+        self.shortest[SHORTEST - 1]
+    }
+
     fn pair(&mut self, gap: f64, accepted: bool) {
+        let before = self.accepted_min();
         if accepted {
-            if gap < SHORTER * self.accepted_min {
+            let mut gap = gap;
+            for shortest in &mut self.shortest {
+                if gap < *shortest {
+                    core::mem::swap(&mut gap, shortest);
+                }
+            }
+            if self.accepted_min() < SHORTER * before {
                 (self.refused_close, self.refused_wide) = (0, 0);
             }
-            self.accepted_min = self.accepted_min.min(gap);
             self.accepted = self.accepted.saturating_add(1);
-        } else if gap < CLOSE_MAX * self.accepted_min {
-            self.refused_close += u32::from(gap > CLOSE_MIN * self.accepted_min);
+        } else if gap < CLOSE_MAX * before {
+            self.refused_close += u32::from(gap > CLOSE_MIN * before);
         } else {
             self.refused_wide += 1;
         }
     }
 
-    /// The shortest accepted gap in seconds, if the server is a bucket of a single token.
+    /// About the shortest accepted gap in seconds, if the server is a bucket of a single token.
     pub(super) fn single_token(&self) -> Option<f64> {
         let proof = self.accepted >= PAIRS && self.refused_close >= PAIRS;
-        (proof && self.refused_wide * CLOSE_PER_WIDE <= self.refused_close).then_some(self.accepted_min)
+        (proof && self.refused_wide * CLOSE_PER_WIDE <= self.refused_close).then_some(self.accepted_min())
     }
 }
 
@@ -141,6 +157,11 @@ pub(super) struct SingleTokenBucket {
     small_steps: u32,
     /// The first call that went at this interval.
     since: u64,
+    /// Calls since the search, and how many of them were refused, in blocks.
+    block_calls: u32,
+    block_refused: u32,
+    /// A block had too many refusals.
+    too_many: bool,
 }
 
 impl SingleTokenBucket {
@@ -153,6 +174,9 @@ impl SingleTokenBucket {
             refusals: 0,
             small_steps: 0,
             since: 0,
+            block_calls: 0,
+            block_refused: 0,
+            too_many: false,
         }
     }
 
@@ -167,6 +191,7 @@ impl SingleTokenBucket {
             return false;
         }
         self.accepted += 1;
+        self.block_calls += 1;
         let large = self.step > STEP_MIN;
         // Where nothing is refused for long, the limit has risen: shorter ever sooner and ever more.
         let needed = if large {
@@ -194,6 +219,7 @@ impl SingleTokenBucket {
     pub(super) fn refused(&mut self, next: u64) {
         self.since = next;
         self.small_steps = 0;
+        self.judge_block();
         if self.accepted >= ACCEPTED_KEPT {
             self.interval *= 1.0 + STEP_CHANCE;
             (self.accepted, self.refusals) = (0, 0);
@@ -209,8 +235,72 @@ impl SingleTokenBucket {
         self.accepted = 0;
     }
 
+    /// Counts a refusal. A bucket refuses few calls once its interval is known, chance refuses the same share always.
+    fn judge_block(&mut self) {
+        if self.step > STEP_MIN {
+            (self.block_calls, self.block_refused) = (0, 0);
+            return;
+        }
+        (self.block_calls, self.block_refused) = (self.block_calls + 1, self.block_refused + 1);
+        if self.block_refused >= BLOCK_REFUSALS {
+            self.too_many = f64::from(self.block_refused) > BLOCK_SHARE_MAX * f64::from(self.block_calls);
+            (self.block_calls, self.block_refused) = (0, 0);
+        }
+    }
+
     /// Whether longer intervals do not help: it is no bucket of a single token.
     pub(super) const fn is_refuted(&self) -> bool {
-        self.refusals >= REFUSALS_MAX
+        self.refusals >= REFUSALS_MAX || self.too_many
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Notes calls that are so many milliseconds apart, each accepted or not.
+    fn gaps(calls: &[(f64, bool)]) -> CallGaps {
+        let (mut gaps, mut now) = (CallGaps::NEW, 0.0);
+        for (seq, (gap, accepted)) in (0u64..).zip(calls) {
+            now += gap / 1e3;
+            gaps.note(seq, Mono::from_secs_f64(now), *accepted);
+        }
+        gaps
+    }
+
+    /// Calls 11 ms apart. Every fourth is refused, because it came only so many milliseconds after the one before.
+    fn refused_after(times: [f64; 5]) -> impl Iterator<Item = (f64, bool)> {
+        times.into_iter().flat_map(|time| [(11.0, true), (11.0, true), (11.0, true), (time, false)])
+    }
+
+    #[test]
+    fn a_call_that_was_late_on_its_way_hides_no_single_token() {
+        let lucky = [(11.0, true), (8.7, true)];
+        let calls: Vec<_> = lucky.into_iter().chain(refused_after([9.2, 9.6, 9.9, 9.4, 9.7])).collect();
+        let found = gaps(&calls).single_token().unwrap();
+        assert!((found - 0.011).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
+    fn a_share_of_refusals_that_stays_refutes_the_interval() {
+        for (every, refuted) in [(40, false), (8, true)] {
+            let mut bucket = SingleTokenBucket::new(0.01);
+            (0..400 * BLOCK_REFUSALS).for_each(|n| {
+                if n % every == every - 1 {
+                    bucket.refused(u64::from(n) + 1);
+                } else {
+                    let _ = bucket.accepted(u64::from(n), u64::from(n) + 1);
+                }
+            });
+            assert_eq!(bucket.is_refuted(), refuted, "{every} {bucket:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_saves_calls_is_none_of_a_single_token() {
+        let burst = [(1.0, true); 5];
+        let calls: Vec<_> = burst.into_iter().chain(refused_after([9.2, 9.6, 9.9, 9.4, 9.7])).collect();
+        assert_eq!(gaps(&calls).single_token(), None);
     }
 }

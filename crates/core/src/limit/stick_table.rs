@@ -12,6 +12,7 @@
 use super::call_slots::CallSlots;
 use super::rate_estimate::secs;
 use crate::time::{Mono, seconds};
+use core::time::Duration;
 
 /// Lengths of periods that are common, in seconds.
 const PERIODS: [f64; 8] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0];
@@ -24,8 +25,8 @@ pub(super) type Levels = [f64; PERIODS.len()];
 struct Table {
     /// Length of the period, in seconds.
     period: f64,
-    /// When the period began.
-    begin: Mono,
+    /// When the period began, in seconds: as eight tables are looked at for every call, times are converted once.
+    begin: f64,
     /// Calls in this period and in the last one.
     count: f64,
     last: f64,
@@ -38,41 +39,40 @@ struct Table {
 
 impl Table {
     /// As it is at `now`.
-    fn rotated(mut self, now: Mono) -> Table {
-        let passed = secs(self.begin, now);
+    fn rotated(mut self, now: f64) -> Table {
+        let passed = now - self.begin;
         if passed >= 2.0 * self.period || self.count + self.last == 0.0 {
             (self.begin, self.count, self.last) = (now, 0.0, 0.0);
         } else if passed >= self.period {
-            (self.begin, self.last, self.count) = (self.begin + seconds(self.period), self.count, 0.0);
+            (self.begin, self.last, self.count) = (self.begin + self.period, self.count, 0.0);
         }
         self
     }
 
-    /// How full it is for one more call at `now`.
-    fn level(self, now: Mono) -> f64 {
-        let table = self.rotated(now);
-        table.last * (1.0 - secs(table.begin, now) / table.period) + table.count + 1.0
+    /// How full it is for one more call at `now`, at which it is.
+    fn level(&self, now: f64) -> f64 {
+        self.last * (1.0 - (now - self.begin) / self.period) + self.count + 1.0
     }
 
     /// When its level is at most `limit`, if no call comes before.
-    fn ready(self, limit: f64, now: Mono) -> Mono {
+    fn ready(self, limit: f64, now: f64) -> f64 {
         let table = self.rotated(now);
         if table.level(now) <= limit {
             return now;
         }
         // In this period, in the next one, or when both are over.
         for (begin, last, count) in
-            [(table.begin, table.last, table.count), (table.begin + seconds(table.period), table.count, 0.0)]
+            [(table.begin, table.last, table.count), (table.begin + table.period, table.count, 0.0)]
         {
             let room = limit - count - 1.0;
             if room > 0.0 {
                 let share = (1.0 - room / last).max(0.0);
                 if share < 1.0 {
-                    return now.max(begin + seconds(share * table.period));
+                    return now.max(begin + share * table.period);
                 }
             }
         }
-        table.begin + seconds(2.0 * table.period)
+        table.begin + 2.0 * table.period
     }
 }
 
@@ -135,7 +135,7 @@ impl StickTables {
     pub(super) const NEW: StickTables = {
         let table = Table {
             period: 1.0,
-            begin: Mono::ZERO,
+            begin: 0.0,
             count: 0.0,
             last: 0.0,
             accepted: 0.0,
@@ -170,7 +170,10 @@ impl StickTables {
 
     /// When the table that was found has room for a call.
     pub(super) fn ready(&self, now: Mono) -> Option<Mono> {
-        self.found.map(|found| self.tables[found.index].ready(found.limit, now))
+        let (found, from) = (self.found?, secs(Mono::ZERO, now));
+        let at = self.tables[found.index].ready(found.limit, from);
+        // A nanosecond too early is too early.
+        Some(if at > from { now + seconds(at - from) + Duration::from_nanos(1) } else { now })
     }
 
     /// A call goes out: how full the tables are with it.
@@ -178,6 +181,7 @@ impl StickTables {
         if self.refuted {
             return Levels::default();
         }
+        let now = secs(Mono::ZERO, now);
         if self.found.is_none() {
             for (table, slots) in self.tables.iter().zip(&mut self.slots) {
                 slots.sent(table.period, now);
@@ -250,9 +254,10 @@ impl StickTables {
             }
             return;
         }
+        let at = secs(Mono::ZERO, sent);
         for ((table, slots), level) in self.tables.iter_mut().zip(&mut self.slots).zip(levels) {
             table.refused = table.refused.min(level);
-            table.unfilled = slots.refused(table.period, sent).unwrap_or(f64::INFINITY).min(table.unfilled);
+            table.unfilled = slots.refused(table.period, at).unwrap_or(f64::INFINITY).min(table.unfilled);
         }
         let (first, last) =
             self.closure.map_or((sent, sent), |(first, last)| (first.min(sent), last.max(sent)));
