@@ -87,6 +87,16 @@ impl Clock {
         }
     }
 
+    /// Resolves when the deadline `at` has passed; never if a timer cannot represent it. Unlike
+    /// [`Clock::sleep_until`], this is no wait that tests may skip.
+    pub async fn passed(&self, at: Mono) {
+        match self.instant(at) {
+            Some(_) if skip::is_on() => skip::passed(self.start + at.since(Mono::ZERO)).await,
+            Some(instant) => tokio::time::sleep_until(instant).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// The time `at` as a tokio instant; `None` if it is years away.
     #[must_use]
     pub fn instant(&self, at: Mono) -> Option<Instant> {

@@ -231,7 +231,7 @@ impl LaneHandle {
             biased;
             reply = turn => reply.unwrap_or_else(|_| dropped()),
             // A lane whose permits are all out says nothing until one returns.
-            () = self.0.clock.sleep_until(by) => Err(Refused::Late(by)),
+            () = self.0.clock.passed(by) => Err(Refused::Late(by)),
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! While waits are skipped, the clock is moved to the end of the wait that ends first, as soon as
 //! nothing else happens for [`PAUSE`]. So the order of events is that of real time, and every policy
-//! sees the time that it would have seen. The time of an attempt on the wire is not skipped. Why not
-//! tokio's paused clock: it needs a runtime of a single thread, and calls come from several.
+//! sees the time that it would have seen. The time of an attempt on the wire is not skipped. A deadline
+//! is no wait: what it limits ends first, or else it passes as in real time. Why not tokio's paused clock:
+//! it needs a runtime of a single thread, and calls come from several.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,6 +53,13 @@ pub(super) async fn until(end: Instant) {
             let ahead = end.saturating_duration_since(Instant::now());
             AHEAD.fetch_max(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
         }
+    }
+}
+
+/// Resolves when `end` of the time with what was skipped has passed. It does not move the clock.
+pub(super) async fn passed(end: Instant) {
+    while now() < end {
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
