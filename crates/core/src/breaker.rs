@@ -19,6 +19,10 @@
 //! running. A probe whose permit is dropped counts neither way and another may be sent. A probe
 //! that is never settled is considered lost after a cooldown, so a lost permit cannot block the
 //! breaker.
+//!
+//! Where some calls fail at once and good ones take their time, the failures of calls that were sent
+//! together come back first. So calls that are out are taken for good until twice the usual time of a
+//! good call has passed since the first of the failures in a row.
 
 use crate::time::{Mono, nanos};
 use core::time::Duration;
@@ -28,6 +32,11 @@ pub const SLOTS: usize = 12;
 
 /// The minimum number of consecutive failures that open a breaker, whatever its `calls_min`.
 const IN_A_ROW: u32 = 5;
+/// Calls that are out may still be good for this many times the usual duration of a good call, counted from the
+/// first of the failures in a row.
+const HOPED_FOR: u32 = 2;
+/// A new duration counts for one part in this many of the usual one.
+const USUAL_SMOOTHING: u32 = 8;
 
 /// The settings of a [`Breaker`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,8 +153,13 @@ pub struct Breaker {
     slots: [WindowCounts; SLOTS],
     /// The sum of all slots.
     sum: WindowCounts,
-    /// The number of consecutive failures.
+    /// The number of consecutive failures, and when the first of them came back.
     in_a_row: u32,
+    row_began: Mono,
+    /// The number of calls in flight that were allowed in this state.
+    out: u32,
+    /// The usual duration of a good call, smoothed; zero before the first.
+    usual: Duration,
     /// The length of a slot, in nanoseconds.
     slot_nanos: u64,
     /// The number of the current slot, counted from the start of the clock.
@@ -168,6 +182,9 @@ impl Breaker {
             slots: [WindowCounts::default(); SLOTS],
             sum: WindowCounts::default(),
             in_a_row: 0,
+            row_began: Mono::ZERO,
+            out: 0,
+            usual: Duration::ZERO,
             slot_nanos: (nanos(config.window) / SLOTS as u64).max(1),
             tick: 0,
         }
@@ -194,8 +211,7 @@ impl Breaker {
         if matches!(self.state, BreakerState::Open(known) if known >= until) {
             return;
         }
-        self.state = BreakerState::Open(until);
-        self.epoch = self.epoch.wrapping_add(1);
+        self.enter(BreakerState::Open(until));
         self.streak = self.streak.max(1);
     }
 
@@ -221,6 +237,7 @@ impl Breaker {
             self.probes_out += 1;
             self.probe_sent = now;
         }
+        self.out = self.out.saturating_add(1);
         BreakerPermit { epoch: self.epoch }
     }
 
@@ -238,6 +255,11 @@ impl Breaker {
         if epoch != self.epoch {
             return false;
         }
+        self.out = self.out.saturating_sub(1);
+        if health == CallHealth::Good {
+            let rest = self.usual / USUAL_SMOOTHING * (USUAL_SMOOTHING - 1);
+            self.usual = if self.usual.is_zero() { took } else { rest + took / USUAL_SMOOTHING };
+        }
         let slow = self.config.slow_after.is_some_and(|limit| took > limit);
         match self.state {
             BreakerState::Closed => self.count(health, slow, now),
@@ -254,6 +276,9 @@ impl Breaker {
         let bad = health == CallHealth::Bad;
         let before = if self.sum.calls > 0 { self.in_a_row } else { 0 };
         self.in_a_row = if bad { before.saturating_add(1) } else { 0 };
+        if self.in_a_row == 1 {
+            self.row_began = now;
+        }
         let slot = &mut self.slots[(self.tick % SLOTS as u64) as usize];
         for s in [slot, &mut self.sum] {
             s.calls = s.calls.saturating_add(1);
@@ -265,14 +290,21 @@ impl Breaker {
         }
         let calls = f64::from(self.sum.calls);
         let enough = self.sum.calls >= self.config.calls_min.max(1);
-        let failing = self.sum.bad > 0 && f64::from(self.sum.bad) >= self.config.failure_rate * calls;
+        let hoped = self.hoped_for(now);
+        let all = calls + f64::from(hoped);
+        let failing = self.sum.bad > 0 && f64::from(self.sum.bad) >= self.config.failure_rate * all;
         let slowing = self.sum.slow > 0 && f64::from(self.sum.slow) >= self.config.slow_rate * calls;
-        let down = self.in_a_row >= self.config.calls_min.max(IN_A_ROW);
+        let down = self.in_a_row >= self.config.calls_min.max(IN_A_ROW) && self.in_a_row > hoped;
         if enough && (failing || slowing || down) {
             self.open(now);
             return true;
         }
         false
+    }
+
+    /// The number of calls that are out and may still be good.
+    fn hoped_for(&self, now: Mono) -> u32 {
+        if now.since(self.row_began) <= self.usual * HOPED_FOR { self.out } else { 0 }
     }
 
     fn probed(&mut self, health: CallHealth, slow: bool, now: Mono) -> bool {
@@ -284,8 +316,7 @@ impl Breaker {
                 if self.probes_good < self.config.probes.max(1) {
                     return false;
                 }
-                self.state = BreakerState::Closed;
-                self.epoch = self.epoch.wrapping_add(1);
+                self.enter(BreakerState::Closed);
                 self.closed_at = now;
                 self.slots = [WindowCounts::default(); SLOTS];
                 self.sum = WindowCounts::default();
@@ -300,15 +331,20 @@ impl Breaker {
 
     fn open(&mut self, now: Mono) {
         self.streak = self.streak.saturating_add(1);
-        self.state = BreakerState::Open(now + self.cooldown());
-        self.epoch = self.epoch.wrapping_add(1);
+        self.enter(BreakerState::Open(now + self.cooldown()));
     }
 
     fn half_open(&mut self) {
-        self.state = BreakerState::HalfOpen;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.enter(BreakerState::HalfOpen);
         self.probes_out = 0;
         self.probes_good = 0;
+    }
+
+    /// Changes the state. Calls that are out count for nothing any more.
+    fn enter(&mut self, state: BreakerState) {
+        self.state = state;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.out = 0;
     }
 
     /// `min(cooldown_max, cooldown · factor^(consecutive openings − 1))`.
@@ -445,6 +481,34 @@ mod tests {
         let _lost = b.pass(at(30.0));
         assert_eq!(b.ready(at(59.9)), BreakerReady::Probing);
         assert!(call(&mut b, CallHealth::Good, at(60.0)));
+    }
+
+    /// A tenth of 64 calls at once fails within a millisecond, and the others are good after 60 ms.
+    #[test]
+    fn failures_that_come_back_first_are_seen_beside_what_is_out() {
+        let mut b = Breaker::new(&BreakerConfig::default());
+        let ms = |ms: u64| Mono::from_millis(ms);
+        let good =
+            |b: &mut Breaker, pass, now| b.settle(pass, CallHealth::Good, Duration::from_millis(60), now);
+        let first = b.pass(ms(0));
+        assert!(!good(&mut b, first, ms(60)));
+        for flight in 1..20 {
+            let (sent, back) = (ms(100 * flight), ms(100 * flight + 1));
+            let mut out: alloc::vec::Vec<_> = (0..128).map(|_| b.pass(sent)).collect();
+            for pass in out.drain(..13) {
+                assert!(!b.settle(pass, CallHealth::Bad, Duration::from_millis(1), back), "{flight}");
+            }
+            out.into_iter().for_each(|pass| assert!(!good(&mut b, pass, ms(100 * flight + 60))));
+        }
+        // What is out comes back too late: that is an outage, and it is known at once.
+        let sent = ms(3000);
+        let hangs: alloc::vec::Vec<_> = (0..100).map(|_| b.pass(sent)).collect();
+        for i in 0..10 {
+            let pass = b.pass(sent);
+            let now = if i == 9 { ms(3122) } else { ms(3001) };
+            assert_eq!(b.settle(pass, CallHealth::Bad, Duration::from_millis(1), now), i == 9);
+        }
+        drop(hangs);
     }
 
     #[test]

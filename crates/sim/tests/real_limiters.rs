@@ -259,6 +259,34 @@ fn random_refusals_with_a_wait_are_waited_for_together() {
     }
 }
 
+/// Calls are refused at random, and nothing tells why: once that is known, the lane goes as fast as before. Of 100 runs
+/// with a fifth refused, nine were not done after three hundred times the least time.
+#[test]
+fn random_refusals_do_not_slow_a_lane_for_good() {
+    for (status, share, [median, nine_of_ten, worst]) in [
+        (429, 0.1, [5.0, 9.0, 30.0]),
+        (429, 0.2, [5.0, 9.0, 40.0]),
+        (429, 0.3, [6.5, 18.0, 250.0]),
+        (503, 0.1, [5.0, 9.0, 30.0]),
+        (503, 0.2, [4.5, 8.0, 20.0]),
+        (503, 0.3, [5.5, 10.0, 60.0]),
+    ] {
+        let mut times: Vec<f64> = (61_001..61_101)
+            .map(|seed| {
+                let limit = ServerLimit::Random { share, seed };
+                let out =
+                    drain_lanes(&DrainWorld { limit, ..RealLimiter::RequestsBurst.world(status) }, 1, seed)
+                        [0];
+                assert_eq!(out.left, 0, "{status}, {share}, {seed}: {out:?}");
+                out.finish / out.earliest
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let got = [times[50], times[90], times[99]];
+        assert!(got[0] <= median && got[1] <= nine_of_ten && got[2] <= worst, "{status}, {share}: {got:.1?}");
+    }
+}
+
 /// Median and lowest utilisation, median and highest share of refused calls, in per cent.
 fn drawn(family: ServerFamily) -> [f64; 4] {
     const WORLDS: u64 = 12;

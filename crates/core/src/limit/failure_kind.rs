@@ -35,6 +35,8 @@ const SHARE_FELL: f64 = 0.5;
 const SHARE_GREW: f64 = 2.0;
 /// ... and this much more may be those of a limit after all.
 const SHARE_MORE: f64 = 0.05;
+/// Failures are not random any more if more calls than this share fail, whatever it was before.
+const SHARE_RANDOM_MAX: f64 = 0.55;
 /// Calls of a trial from which on it may be decided.
 const TRIAL_CALLS: u32 = 30;
 /// So often most calls may fail before a trial ends: the first pace may be far too high.
@@ -161,6 +163,11 @@ impl FailureTrial {
         self.vain > 0 && !matches!(self.kind, FailureKind::Random)
     }
 
+    /// The share of calls that fail at random, as far as that is known.
+    pub(super) fn random_share(&self) -> f64 {
+        if self.kind == FailureKind::Random { self.calm_share } else { 0.0 }
+    }
+
     /// Whether calls sent alone fail, one after the other.
     pub(super) const fn is_alone(&self) -> bool {
         self.alone_in_row >= OUTAGE_FAILURES
@@ -263,7 +270,8 @@ impl FailureTrial {
 
     /// Whether failures are much more frequent than when the last trial was over.
     fn grew(&self) -> bool {
-        self.share > SHARE_GREW * self.calm_share + SHARE_MORE
+        let most = if self.kind == FailureKind::Random { SHARE_RANDOM_MAX } else { 1.0 };
+        self.share > (SHARE_GREW * self.calm_share + SHARE_MORE).min(most)
     }
 
     fn rest(&mut self, next: u64) {

@@ -10,6 +10,7 @@ impl Limiter {
         told.or_else(|| match () {
             () if self.cooldowns.is_known() => Some(self.cooldowns.estimate()),
             () if self.tables.rate().is_some() => self.tables.rate(),
+            () if self.random.is_known() => Some(self.random.pace()),
             () if self.single_token.is_some() => self.single_token.as_ref().map(SingleTokenBucket::rate),
             () => self.estimate.is_known().then(|| self.estimate.estimate()),
         })

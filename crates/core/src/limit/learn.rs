@@ -21,7 +21,7 @@ impl Limiter {
         self.accepted_early(ticket);
         self.accepted_since += 1;
         self.accepted += 1;
-        self.random.count(false);
+        self.random.count(ticket.seq, ticket.sent, false);
         if !self.learn {
             return;
         }
@@ -44,13 +44,8 @@ impl Limiter {
                 self.forget_refusals(now);
                 return;
             }
-            if let Some(peak) = self.random.recognise(self.estimate.estimate()) {
-                if self.failures.is_tried() {
-                    self.failures.random(self.seq);
-                    self.forget_refusals(now);
-                    return;
-                }
-                self.estimate.set(peak);
+            let pace = self.pace.rate().filter(|_| self.kind == LimitKind::Rate);
+            if pace.is_some_and(|pace| self.random.recognise(pace, self.seq)) {
                 self.set_pace(now);
             }
             if self.kind == LimitKind::Rate && !self.random.is_known() {
@@ -62,7 +57,7 @@ impl Limiter {
         }
         let next = self.seq;
         let shortened = self.single_token.as_mut().is_some_and(|bucket| bucket.accepted(ticket.seq, next));
-        if shortened || self.judge() {
+        if shortened || self.judge(now) {
             self.set_pace(now);
         }
     }
@@ -113,7 +108,7 @@ impl Limiter {
         let fresh = ticket.epoch == self.epoch;
         // Refusals of a server that refuses everything are not random.
         if !self.probing {
-            self.random.count(true);
+            self.random.count(ticket.seq, ticket.sent, true);
         }
         self.gaps.note(ticket.seq, ticket.sent, false);
         if fresh && self.kind == LimitKind::Unknown {
@@ -165,7 +160,7 @@ impl Limiter {
             return;
         }
         if self.random.is_known() {
-            if self.judge() {
+            if self.judge(now) {
                 self.set_pace(now);
             }
             return;
@@ -213,7 +208,7 @@ impl Limiter {
         }
         // Where failures may still turn out to be refusals, what is out must fail too.
         let (out, time) = if self.failures.was_vain() { (0, 0.0) } else { (self.waiting(), self.round_trip) };
-        if self.slow_start.failed(now, out, time) {
+        if self.slow_start.failed(now, out, time, self.failures.random_share()) {
             self.in_flight_cap.restart();
         }
     }
@@ -230,21 +225,17 @@ impl Limiter {
         (self.probing, self.probe_at) = (false, Mono::ZERO);
     }
 
-    /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
-    pub(super) fn judge(&mut self) -> bool {
-        match self.random.judge() {
-            BlockVerdict::Open => false,
-            BlockVerdict::Clean(growth) => {
-                if growth > 1.0 && self.paced {
-                    self.estimate.set((self.estimate.estimate() * growth).min(RATE_MAX));
-                }
-                true
+    /// Judges a group of calls to a server that refuses at random. True if the pace may have changed.
+    pub(super) fn judge(&mut self, now: Mono) -> bool {
+        match self.random.judge(self.seq, self.in_flight, self.paced) {
+            BlockVerdict::Nothing => return false,
+            BlockVerdict::Usual if self.failures.is_tried() => {
+                self.failures.random(self.seq);
+                self.forget_refusals(now);
             }
-            BlockVerdict::Limit(share) | BlockVerdict::Mistaken(share) => {
-                self.estimate.set(self.estimate.estimate() * share);
-                true
-            }
-            BlockVerdict::Gone => true,
+            BlockVerdict::Over => self.estimate.set(self.random.pace()),
+            BlockVerdict::Usual | BlockVerdict::Unusual => {}
         }
+        true
     }
 }

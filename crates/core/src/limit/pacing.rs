@@ -35,6 +35,7 @@ impl Limiter {
         }
         let (rate, burst) = match () {
             () if self.cooldowns.is_known() => (self.cooldowns.pace(), self.cooldowns.burst()),
+            () if self.random.is_known() => (self.random.pace(), 1.0),
             () if self.single_token.is_some() => {
                 (self.single_token.as_ref().map_or(1.0, SingleTokenBucket::rate), 1.0)
             }
@@ -45,7 +46,8 @@ impl Limiter {
         };
         self.pace.set(now, Some(rate), burst);
         // What rests on a few calls may be far too high.
-        let guessed = !self.cooldowns.is_known() && self.single_token.is_none() && self.estimate.is_guess();
+        let measured = self.cooldowns.is_known() || self.random.is_known() || self.single_token.is_some();
+        let guessed = !measured && self.estimate.is_guess();
         let needed = if guessed { IN_FLIGHT_MIN } else { self.in_flight_for(rate) };
         self.in_flight_cap.at_least(needed);
     }

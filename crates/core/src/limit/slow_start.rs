@@ -11,8 +11,10 @@ use super::token_bucket::TokenBucket;
 use crate::time::Mono;
 use core::time::Duration;
 
-/// Failures in a row that are an outage.
-const OUTAGE_FAILURES: u32 = 3;
+/// Failures in a row that are an outage: at least, and at most where calls fail at random.
+const OUTAGE_FAILURES: (u32, u32) = (3, 12);
+/// Random failures are not taken for an outage if so many in a row are as unlikely as this.
+const UNLIKELY: f64 = 1e-4;
 /// Time between two steps of growth.
 const STEP: Duration = Duration::from_millis(500);
 /// Growth of the rate per step.
@@ -101,15 +103,18 @@ impl SlowStart {
         self.pace.set(now, (!over).then_some(rate), 1.0 + rate * BURST_SECONDS);
     }
 
-    /// The server failed while `out` other calls are out; the round trip is in seconds. True if that is an
-    /// outage: what was out when the first call failed must fail too, or take longer than a round trip.
-    pub(super) fn failed(&mut self, now: Mono, out: u32, round_trip: f64) -> bool {
+    /// The server failed while `out` other calls are out; the round trip is in seconds, and `random` is the share
+    /// of calls that are known to fail at random. True if that is an outage: what was out when the first call failed
+    /// must fail too, or take longer than a round trip.
+    pub(super) fn failed(&mut self, now: Mono, out: u32, round_trip: f64, random: f64) -> bool {
         if self.failures == 0 {
             (self.first, self.out) = (now, out);
         }
         self.failures = self.failures.saturating_add(1);
         let all_failed = self.failures > self.out || secs(self.first, now) > round_trip;
-        if self.failures < OUTAGE_FAILURES || !all_failed {
+        let likely =
+            self.failures < OUTAGE_FAILURES.1 && libm::pow(random, f64::from(self.failures)) > UNLIKELY;
+        if self.failures < OUTAGE_FAILURES.0 || likely || !all_failed {
             return false;
         }
         if self.down.is_none() {
