@@ -15,6 +15,16 @@ const CATCH_UP_MIN: f64 = 2.0;
 /// A lane that could not send for this many seconds has stalled; timers alone are late by less.
 const STALL_MIN: f64 = 0.03;
 
+/// Calls that went at once after a stall.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CatchUp {
+    /// How many, and the last of them.
+    calls: f64,
+    last: u64,
+    /// The burst in calls, if all of them are accepted.
+    burst: Option<f64>,
+}
+
 /// The burst of a server whose rate is learned from refusals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BurstEstimate {
@@ -24,6 +34,8 @@ pub(super) struct BurstEstimate {
     tried: Option<f64>,
     /// The most calls that could have gone at once in the catch-up under way; 0 if there is none.
     catch_up: f64,
+    /// The catch-up that is over, until its last call is back.
+    over: Option<CatchUp>,
     /// Seconds for which the pace was not what held calls back, as far as they were looked at.
     idle: f64,
     /// Seconds of stalls for which nothing was saved.
@@ -32,7 +44,7 @@ pub(super) struct BurstEstimate {
 
 impl BurstEstimate {
     pub(super) const NEW: BurstEstimate =
-        BurstEstimate { first: None, tried: None, catch_up: 0.0, idle: 0.0, lost: 0.0 };
+        BurstEstimate { first: None, tried: None, catch_up: 0.0, over: None, idle: 0.0, lost: 0.0 };
 
     /// The burst in calls if the server's rate is this, in calls per second; at least one.
     pub(super) fn burst(&self, rate: f64) -> f64 {
@@ -70,24 +82,36 @@ impl BurstEstimate {
         })
     }
 
-    /// A call goes when so many could. True if a catch-up is over, and was accepted as far as is known.
-    pub(super) fn sent(&mut self, tokens: f64, rate: f64) -> bool {
+    /// Call `seq` goes when so many could. True if a catch-up is over with it.
+    pub(super) fn sent(&mut self, seq: u64, tokens: f64, rate: f64) -> bool {
         if self.catch_up == 0.0 || tokens >= CATCH_UP_MIN {
             return false;
         }
-        let all = core::mem::take(&mut self.catch_up);
+        let calls = core::mem::take(&mut self.catch_up);
         let burst = self.burst(rate);
-        if all + 1.0 >= burst {
-            self.tried = Some(GROWTH * burst);
-        }
+        let burst = (calls + 1.0 >= burst).then_some(GROWTH * burst);
+        self.over = Some(CatchUp { calls, last: seq, burst });
         true
     }
 
-    /// A call was refused when so many could still have gone.
-    pub(super) fn refused(&mut self, tokens: f64) {
-        let all = core::mem::take(&mut self.catch_up);
-        if all > 0.0 {
-            self.tried = Some((REFUSED_SHARE * (all - tokens.max(0.0))).max(1.0));
+    /// Call `seq` was accepted.
+    pub(super) fn accepted(&mut self, seq: u64) {
+        if let Some(over) = self.over.filter(|over| seq >= over.last) {
+            self.over = None;
+            self.tried = over.burst.or(self.tried);
+        }
+    }
+
+    /// Call `seq` was refused when so many could still have gone.
+    pub(super) fn refused(&mut self, seq: u64, tokens: f64) {
+        let over = self.over.take().filter(|over| seq <= over.last);
+        let accepted = match over {
+            // The calls before it were accepted; others may have been.
+            Some(over) => over.calls - 1.0 - (over.last - seq) as f64,
+            None => self.catch_up - tokens.max(0.0),
+        };
+        if core::mem::take(&mut self.catch_up) > 0.0 || over.is_some() && accepted >= 0.0 {
+            self.tried = Some((REFUSED_SHARE * accepted).max(1.0));
         }
     }
 
@@ -98,5 +122,45 @@ impl BurstEstimate {
         if stalled && stall >= STALL_MIN {
             self.lost += stall;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lane at 10 calls a second that has stalled for a second: what it believes that the server holds, three at
+    /// first, when four calls have gone at once and the last of them is call 13.
+    fn caught_up() -> BurstEstimate {
+        let mut burst = BurstEstimate::NEW;
+        burst.first_run(1.0, 13.0);
+        assert_eq!((burst.stalled(1.0, 10.0), burst.burst(10.0)), (Some(2.0), 3.0));
+        assert!(!burst.sent(11, 3.0, 10.0) && !burst.sent(12, 2.0, 10.0) && burst.sent(13, 1.0, 10.0));
+        assert!(!burst.is_catching_up());
+        burst
+    }
+
+    #[test]
+    fn a_burst_grows_when_the_last_call_of_a_catch_up_was_accepted() {
+        let mut burst = caught_up();
+        burst.accepted(12);
+        assert_eq!(burst.burst(10.0), 3.0, "the last one is out");
+        burst.accepted(13);
+        assert_eq!(burst.burst(10.0), 3.0 * GROWTH);
+        burst.refused(14, 0.0);
+        assert_eq!(burst.burst(10.0), 3.0 * GROWTH, "that is no part of it");
+    }
+
+    /// All calls of a catch-up are sent before the first of them is back.
+    #[test]
+    fn a_catch_up_that_is_refused_after_its_last_call_was_sent_says_where_the_burst_ends() {
+        let mut burst = caught_up();
+        burst.refused(12, 0.0);
+        assert_eq!(burst.burst(10.0), 1.0);
+        burst.accepted(13);
+        assert_eq!(burst.burst(10.0), 1.0);
+        let mut burst = caught_up();
+        burst.refused(10, 0.0);
+        assert_eq!(burst.burst(10.0), 3.0, "it went before the catch-up");
     }
 }

@@ -22,6 +22,7 @@ impl Limiter {
         self.accepted_since += 1;
         self.accepted += 1;
         self.random.count(ticket.seq, ticket.sent, false);
+        self.burst.accepted(ticket.seq);
         if !self.learn {
             return;
         }
@@ -116,7 +117,7 @@ impl Limiter {
                 self.burst.first_run(time, accepted as f64);
             }
         } else if fresh {
-            self.burst.refused(self.pace.tokens(now));
+            self.burst.refused(ticket.seq, self.pace.tokens(now));
         }
         self.estimate.refused(ticket.seq, ticket.sent, accepted, fresh);
         self.nothing_saved(now, late && !self.probing);

@@ -15,7 +15,7 @@ impl Limiter {
         let tokens = self.pace.tokens(now);
         if let Some(saved) = self.burst.stalled(self.pace.idle(), rate) {
             self.pace.grant(now, saved);
-        } else if self.burst.sent(tokens, rate) {
+        } else if self.burst.sent(self.seq, tokens, rate) {
             self.pace.set(now, Some(rate), 1.0);
         }
     }
