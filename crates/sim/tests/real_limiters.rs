@@ -117,13 +117,36 @@ fn pauses_of_the_server_cost_little() {
     }
 }
 
+/// Pauses at the worst moment. Within the first hundred calls, the round trip was taken for half a second, and a tarpit
+/// went unnoticed for its three seconds (seed 36: 3 to 6 times the least time). What went at once after a pause was
+/// refused, and yet the burst was believed to be larger (nginx without a burst, client: 3.3 times). Short pauses of the
+/// server made its limit seem ever lower (server, seed 407: 5.4 times). And once refusals had been taken for random
+/// ones, they were taken for those of an outage (503, seed 31: 2.5 times).
+#[test]
+fn no_pause_teaches_what_is_wrong() {
+    for (limiter, status, times_max) in [
+        (RealLimiter::Tarpit, 429, 1.2),
+        (RealLimiter::RequestsStrict, 429, 1.3),
+        (RealLimiter::RequestsBurst, 503, 1.2),
+    ] {
+        for of in [PauseOf::Client, PauseOf::Server, PauseOf::Both] {
+            for seed in (1..=40).chain([407]) {
+                let world = DrainWorld { pauses: Some(Pauses::usual(of)), ..limiter.world(status) };
+                let out = drain_lanes(&world, 1, seed)[0];
+                let ok = out.left == 0 && out.finish <= times_max * out.earliest;
+                assert!(ok, "{}, {of:?}, {seed}: {out:?}", limiter.name());
+            }
+        }
+    }
+}
+
 /// Runs of 100 s in which a pause came at a bad moment. A probe that waited for nothing went on for ever (1.96 times
 /// the least time), and a server that was closed for a moment was taken for one that refuses at random and almost all
 /// (5.2 and 12.8 times).
 #[test]
 fn no_pause_slows_a_lane_for_good() {
     for (limiter, of, times_max) in [
-        (RealLimiter::RequestsStrict, PauseOf::Server, 1.6),
+        (RealLimiter::RequestsStrict, PauseOf::Server, 1.1),
         (RealLimiter::RequestsStrict, PauseOf::Both, 1.1),
         (RealLimiter::StickTable, PauseOf::Server, 1.4),
         (RealLimiter::StickTable, PauseOf::Both, 1.3),
@@ -287,19 +310,16 @@ fn random_refusals_do_not_slow_a_lane_for_good() {
     }
 }
 
-/// Median and lowest utilisation, median and highest share of refused calls, in per cent.
-fn drawn(family: ServerFamily) -> [f64; 4] {
-    const WORLDS: u64 = 12;
+/// Utilisation and share of refused calls of so many drawn servers, in per cent, each sorted.
+fn drawn(family: ServerFamily, worlds: u64) -> [Vec<f64>; 2] {
     let runs: Vec<DrainOutcome> =
-        (0..WORLDS).map(|n| drain_shipped(&family.world(9091, n, ServerHints::Nothing), n)).collect();
+        (0..worlds).map(|n| drain_shipped(&family.world(9091, n, ServerHints::Nothing), n)).collect();
     let sorted = |value: fn(&DrainOutcome) -> f64| {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values
     };
-    let (done, refused) = (sorted(DrainOutcome::utilisation), sorted(DrainOutcome::refused_percent));
-    let middle = runs.len() / 2;
-    [done[middle], done[0], refused[middle], refused[runs.len() - 1]]
+    [sorted(DrainOutcome::utilisation), sorted(DrainOutcome::refused_percent)]
 }
 
 #[test]
@@ -309,10 +329,20 @@ fn servers_drawn_at_random_stay_within_bounds() {
         (ServerFamily::StickTable, [97.5, 62.0, 1.2, 2.6]),
         (ServerFamily::Tarpit, [69.0, 52.8, 3.1, 38.5]),
         (ServerFamily::Unavailable, [96.5, 88.0, 0.8, 1.8]),
-        (ServerFamily::Paused, [98.5, 82.5, 1.4, 2.7]),
     ] {
-        let got = drawn(family);
+        let [done, share] = drawn(family, 12);
+        let got = [done[6], done[0], share[6], share[11]];
         let ok = got[0] >= median && got[1] >= lowest && got[2] <= refused && got[3] <= highest;
         assert!(ok, "{family:?}: {got:.2?}");
     }
+}
+
+/// When a pause comes is a matter of luck: one server of these is used 80 % in the median of 200
+/// seeds, and 62 % with one of them. So the worst quarter of more servers is bounded.
+#[test]
+fn servers_drawn_at_random_that_stall_stay_within_bounds() {
+    let [done, share] = drawn(ServerFamily::Paused, 48);
+    let got = [done[24], done[12], share[24], share[36]];
+    let ok = got[0] >= 99.1 && got[1] >= 95.0 && got[2] <= 1.3 && got[3] <= 2.25;
+    assert!(ok, "{got:.2?}");
 }

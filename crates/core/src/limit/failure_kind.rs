@@ -233,6 +233,11 @@ impl FailureTrial {
         FailureStep::Refusal
     }
 
+    /// The pace was kept although calls failed, and falls now: a trial begins anew.
+    pub(super) const fn restart(&mut self, next: u64) {
+        (self.from, self.calls, self.failed, self.blocks) = (next, 0, 0, 0);
+    }
+
     /// The failures turned out to be random.
     pub(super) fn random(&mut self, next: u64) {
         (self.kind, self.calm_share, self.calm_until) = (FailureKind::Random, self.share, next + CALM_CALLS);

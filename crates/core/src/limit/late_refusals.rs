@@ -17,7 +17,7 @@
 use super::limit_kind::LimitKind;
 use super::rate_estimate::{RateEstimate, secs};
 use super::token_bucket::TokenBucket;
-use super::{Feedback, Limiter, Ticket};
+use super::{Feedback, Limiter, Ticket, smoothed};
 use crate::time::{Mono, seconds};
 
 /// Calls out of which none comes back: one or two may simply take long.
@@ -43,6 +43,8 @@ type KnownLimit = (RateEstimate, LimitKind, u32);
 pub(super) struct LateRefusals {
     /// Since when as many calls are out as count, and none has come back.
     since: Mono,
+    /// Since when calls are out and none has come back, probes apart.
+    quiet: Mono,
     /// Calls that are out and were refused: later ones were accepted twice over.
     held: u32,
     /// They were sent before this call.
@@ -70,6 +72,7 @@ pub(super) struct LateRefusals {
 impl LateRefusals {
     pub(super) const NEW: LateRefusals = LateRefusals {
         since: Mono::ZERO,
+        quiet: Mono::ZERO,
         held: 0,
         held_before: 0,
         held_known: None,
@@ -116,6 +119,9 @@ impl LateRefusals {
     pub(super) fn sent(&mut self, waiting: u32, probing: bool, now: Mono) {
         if waiting <= needed(probing) {
             self.since = now;
+        }
+        if waiting <= 1 && self.presumed == 0 {
+            self.quiet = now;
         }
     }
 }
@@ -192,11 +198,17 @@ impl Limiter {
     /// A call came back. True if that says nothing more: it had been taken for refused, and was.
     pub(super) fn settled_late(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback) -> bool {
         self.late.last_was_late = false;
-        let silence = secs(core::mem::replace(&mut self.late.since, now), now);
+        let silence = secs(self.late.quiet, now);
+        (self.late.since, self.late.quiet) = (now, now);
         let accepted = feedback == Feedback::Accepted;
         let most = self.round_trips_silent();
         let told = accepted || self.refused_round_trip > 0.0 && self.refused_round_trip < most;
-        if self.hears_silence() && told && silence > most && secs(ticket.sent, now) > most {
+        // A probe may come back in time although others do not.
+        let waited = self.late.presumed == 0 || secs(ticket.sent, now) > most;
+        if self.hears_silence() && told && silence > most && waited {
+            if accepted {
+                self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
+            }
             self.stall_ended(now, silence);
         }
         if self.late.is_held(ticket.seq) {

@@ -5,7 +5,10 @@ use super::*;
 impl Limiter {
     pub(super) fn accepted(&mut self, ticket: &Ticket, now: Mono) {
         let late = secs(ticket.sent, now) > ROUND_TRIP_LATE * self.round_trip;
-        self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
+        // A stall is counted once, when it ends, however many calls waited.
+        if !self.was_stalled(ticket) {
+            self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
+        }
         self.slow_start.accepted(now);
         if self.was_stalled(ticket) && !self.probing {
             (self.accepted_since, self.accepted) = (self.accepted_since + 1, self.accepted + 1);
@@ -234,7 +237,10 @@ impl Limiter {
                 self.failures.random(self.seq);
                 self.forget_refusals(now);
             }
-            BlockVerdict::Over => self.estimate.set(self.random.pace()),
+            BlockVerdict::Over => {
+                self.estimate.set(self.random.pace());
+                self.failures.restart(self.seq);
+            }
             BlockVerdict::Usual | BlockVerdict::Unusual => {}
         }
         true

@@ -547,3 +547,40 @@ fn what_a_server_saved_during_a_stall_is_used_after_it() {
     assert!(now < 19.5 * 1.1, "{now}");
     assert!(refused < 40, "{refused}");
 }
+
+/// A lane that sends one call after the other: each answer comes after a silence, which is no stall for good.
+#[test]
+fn the_round_trip_follows_a_server_that_becomes_slow_and_not_a_stall() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let mut now = 0.0;
+    let mut one = |l: &mut Limiter, took: f64| {
+        let ticket = go(l, at(now));
+        now += took;
+        l.settle(ticket, at(now), Feedback::Accepted, &Hints::default());
+        l.round_trip
+    };
+    (0..50).for_each(|_| _ = one(&mut l, 0.02));
+    assert!(one(&mut l, 0.5) < 0.03, "a stall is one call of many");
+    let slow = (0..60).position(|_| one(&mut l, 0.5) > 0.125);
+    assert!(slow.is_some_and(|calls| calls < 30), "{slow:?}");
+    (0..30).for_each(|_| _ = one(&mut l, 0.5));
+    assert!(l.round_trip > 0.4, "{}", l.round_trip);
+
+    // Of all calls that wait in one stall, one counts.
+    let mut l = Limiter::new(&LimitConfig::default());
+    let mut flight = |sent: f64, took: f64| {
+        let all = core::iter::from_fn(|| match l.admit(at(sent)) {
+            LimiterAdmit::Go(ticket) => Some(ticket),
+            _ => None,
+        });
+        let out: alloc::vec::Vec<_> = all.collect();
+        let calls = out.len();
+        for ticket in out {
+            l.settle(ticket, at(sent + took), Feedback::Accepted, &Hints::default());
+        }
+        (calls, l.round_trip)
+    };
+    (0..20).for_each(|i| _ = flight(f64::from(i), 0.02));
+    let (calls, round_trip) = flight(100.0, 0.6);
+    assert!(calls >= 30 && round_trip < 0.03, "{calls}, {round_trip}");
+}
