@@ -46,7 +46,8 @@ pub struct BreakerConfig {
     /// The share (0 to 1) of failures in the window at which the breaker opens.
     pub failure_rate: f64,
     /// The minimum number of calls in the window before the breaker can open. This number of
-    /// consecutive failures, and at least five, opens it whatever the rates.
+    /// consecutive failures, and at least five, opens it whatever the rates, once they are more than
+    /// the calls that are out and may still be good.
     pub calls_min: u32,
     /// The cooldown after the first opening.
     pub cooldown: Duration,
@@ -304,7 +305,7 @@ impl Breaker {
 
     /// The number of calls that are out and may still be good.
     fn hoped_for(&self, now: Mono) -> u32 {
-        if now.since(self.row_began) <= self.usual * HOPED_FOR { self.out } else { 0 }
+        if now.since(self.row_began) < self.usual.saturating_mul(HOPED_FOR) { self.out } else { 0 }
     }
 
     fn probed(&mut self, health: CallHealth, slow: bool, now: Mono) -> bool {
@@ -483,7 +484,7 @@ mod tests {
         assert!(call(&mut b, CallHealth::Good, at(60.0)));
     }
 
-    /// A tenth of 64 calls at once fails within a millisecond, and the others are good after 60 ms.
+    /// A tenth of 128 calls at once fails within a millisecond, and the others are good after 60 ms.
     #[test]
     fn failures_that_come_back_first_are_seen_beside_what_is_out() {
         let mut b = Breaker::new(&BreakerConfig::default());

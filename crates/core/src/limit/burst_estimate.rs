@@ -104,13 +104,12 @@ impl BurstEstimate {
 
     /// Call `seq` was refused when so many could still have gone.
     pub(super) fn refused(&mut self, seq: u64, tokens: f64) {
-        let over = self.over.take().filter(|over| seq <= over.last);
-        let accepted = match over {
-            // The calls before it were accepted; others may have been.
-            Some(over) => over.calls - 1.0 - (over.last - seq) as f64,
-            None => self.catch_up - tokens.max(0.0),
-        };
-        if core::mem::take(&mut self.catch_up) > 0.0 || over.is_some() && accepted >= 0.0 {
+        // Those before the first of its refused calls were accepted; others may have been.
+        let before = |over: &CatchUp| over.calls - 1.0 - over.last.saturating_sub(seq) as f64;
+        let over = self.over.take_if(|over| before(over) >= 0.0).filter(|over| seq <= over.last);
+        let under_way = core::mem::take(&mut self.catch_up);
+        let accepted = over.as_ref().map_or(under_way - tokens.max(0.0), before);
+        if under_way > 0.0 || over.is_some() {
             self.tried = Some((REFUSED_SHARE * accepted).max(1.0));
         }
     }

@@ -11,7 +11,7 @@
 //! | calls are accepted in between, and failures become few | those of a limit |
 //! | calls sent alone fail, one after the other, for seconds | an outage |
 //! | most calls fail although the lane has slowed down | an outage |
-//! | their share stays while the pace falls (`random_refusals`) | random |
+//! | their share stays while the pace falls, and while it rises again (`random_refusals`) | random |
 //! | there are no more of them | unknown as before |
 //! | few fail in a trial, many soon after it, and few again in the next trial | those of a limit |
 //!

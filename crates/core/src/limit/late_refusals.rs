@@ -43,8 +43,10 @@ type KnownLimit = (RateEstimate, LimitKind, u32);
 pub(super) struct LateRefusals {
     /// Since when as many calls are out as count, and none has come back.
     since: Mono,
-    /// Since when calls are out and none has come back, probes apart.
+    /// Since when calls are out and none has come back: from the first that went after the last answer, probes apart.
     quiet: Mono,
+    /// No call has gone since the last answer.
+    answered: bool,
     /// Calls that are out and were refused: later ones were accepted twice over.
     held: u32,
     /// They were sent before this call.
@@ -73,6 +75,7 @@ impl LateRefusals {
     pub(super) const NEW: LateRefusals = LateRefusals {
         since: Mono::ZERO,
         quiet: Mono::ZERO,
+        answered: true,
         held: 0,
         held_before: 0,
         held_known: None,
@@ -120,7 +123,7 @@ impl LateRefusals {
         if waiting <= needed(probing) {
             self.since = now;
         }
-        if waiting <= 1 && self.presumed == 0 {
+        if self.presumed == 0 && core::mem::take(&mut self.answered) {
             self.quiet = now;
         }
     }
@@ -199,7 +202,7 @@ impl Limiter {
     pub(super) fn settled_late(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback) -> bool {
         self.late.last_was_late = false;
         let silence = secs(self.late.quiet, now);
-        (self.late.since, self.late.quiet) = (now, now);
+        (self.late.since, self.late.quiet, self.late.answered) = (now, now, true);
         let accepted = feedback == Feedback::Accepted;
         let most = self.round_trips_silent();
         let told = accepted || self.refused_round_trip > 0.0 && self.refused_round_trip < most;
@@ -252,6 +255,7 @@ impl Limiter {
     /// back says nothing about the server.
     pub(crate) fn withdraw(&mut self, ticket: &Ticket, now: Mono) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.random.returned(ticket.seq);
         if self.late.is_held(ticket.seq) {
             self.late.held -= 1;
             self.late.presumed += core::mem::take(&mut self.late.held);

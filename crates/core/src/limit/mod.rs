@@ -365,6 +365,7 @@ impl Limiter {
     /// A call came back.
     pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.random.returned(ticket.seq);
         self.note_table(&ticket, feedback);
         if self.settled_late(&ticket, now, feedback) {
             if let Feedback::Throttled { until: Some(until) } | Feedback::Failed { until: Some(until) } =
@@ -392,6 +393,7 @@ impl Limiter {
     /// A call was abandoned; nothing is learned.
     pub fn release(&mut self, ticket: Ticket, now: Mono) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.random.returned(ticket.seq);
         self.late.released(&ticket);
         let _ = now;
     }

@@ -131,8 +131,9 @@ pub(super) struct RandomRefusals {
     last: PaceBlock,
     /// The current block.
     current: PaceBlock,
-    /// The first call of the current group, and what is back of it.
+    /// The first call of the current group, how many of it are back, and those of them that were counted.
     from: u64,
+    returned: u32,
     group: PaceBlock,
     /// When the first and the last call of the group were sent.
     sent: (Mono, Mono),
@@ -165,6 +166,7 @@ impl RandomRefusals {
         last: PaceBlock::NEW,
         current: PaceBlock::NEW,
         from: 0,
+        returned: 0,
         group: PaceBlock::NEW,
         sent: (Mono::ZERO, Mono::ZERO),
         pace: 0.0,
@@ -190,18 +192,29 @@ impl RandomRefusals {
         self.pace
     }
 
+    /// Call `seq` is back, was abandoned or never went, whether it is counted or not.
+    pub(super) fn returned(&mut self, seq: u64) {
+        if self.is_in_group(seq) {
+            self.returned = self.returned.saturating_add(1);
+        } else if seq > self.from + STRAGGLER_CALLS {
+            self.returned = GROUP_CALLS;
+        }
+    }
+
+    fn is_in_group(&self, seq: u64) -> bool {
+        (self.from..self.from + u64::from(GROUP_CALLS)).contains(&seq)
+    }
+
     /// Counts call `seq`.
     pub(super) fn count(&mut self, seq: u64, sent: Mono, refused: bool) {
         self.recent_share += RECENT_WEIGHT * (f64::from(u8::from(refused)) - self.recent_share);
         self.in_a_row = if refused { self.in_a_row.saturating_add(1) } else { 0 };
         if self.usual_share.is_none() {
             self.current.count(refused);
-        } else if (self.from..self.from + u64::from(GROUP_CALLS)).contains(&seq) {
+        } else if self.is_in_group(seq) {
             let (first, last) = if self.group.calls == 0 { (sent, sent) } else { self.sent };
             self.sent = (first.min(sent), last.max(sent));
             self.group.count(refused);
-        } else if seq > self.from + STRAGGLER_CALLS {
-            self.group.calls = GROUP_CALLS;
         }
     }
 
@@ -252,7 +265,11 @@ impl RandomRefusals {
         };
         (self.usual_share, self.test) = (Some(usual), ShareTest::new(usual, other));
         (self.last, self.current) = (PaceBlock::NEW, PaceBlock::NEW);
-        (self.group, self.from) = (PaceBlock::NEW, next);
+        self.begin_group(next);
+    }
+
+    const fn begin_group(&mut self, next: u64) {
+        (self.group, self.from, self.returned) = (PaceBlock::NEW, next, 0);
     }
 
     /// Refusals are not known to be random any more. A share of the pace is left.
@@ -268,13 +285,14 @@ impl RandomRefusals {
     pub(super) fn judge(&mut self, next: u64, out: u32, paced: bool) -> BlockVerdict {
         let Some(usual) = self.usual_share else { return BlockVerdict::Nothing };
         // What is out may still be accepted.
-        if self.in_a_row > out && libm::pow(usual, f64::from(self.in_a_row)) < UNLIKELY {
+        let closed = libm::pow(usual, f64::from(self.in_a_row)) < UNLIKELY;
+        if closed && self.in_a_row > out {
             return self.end(MISTAKE_SHARE, false);
         }
         if self.recent_share > RECENT_SHARE_MAX {
-            return self.end(MISTAKE_SHARE, true);
+            return self.end(MISTAKE_SHARE, !closed);
         }
-        if self.group.calls < GROUP_CALLS {
+        if self.returned < GROUP_CALLS {
             return BlockVerdict::Nothing;
         }
         self.current.calls = self.current.calls.saturating_add(self.group.calls);
@@ -282,8 +300,9 @@ impl RandomRefusals {
         self.quiet = if self.group.refused > 0 { 0 } else { self.quiet.saturating_add(self.group.calls) };
         self.test.count(&self.group);
         // Calls per second that really went: the pace may not be what holds them back.
-        let went = f64::from(self.group.calls) / secs(self.sent.0, self.sent.1).max(GROUP_SECONDS_MIN);
-        (self.group, self.from) = (PaceBlock::NEW, next);
+        let time = secs(self.sent.0, self.sent.1).max(GROUP_SECONDS_MIN);
+        let went = if self.group.calls > 1 { f64::from(self.group.calls) / time } else { f64::INFINITY };
+        self.begin_group(next);
         if usual * f64::from(self.quiet) > QUIET_REFUSALS {
             return self.end(1.0, false);
         }
@@ -310,12 +329,13 @@ impl RandomRefusals {
                 return self.end(1.0, true);
             }
             self.begin_block(share, GROWTH_MIN, next);
-            return BlockVerdict::Usual;
+            return if as_usual { BlockVerdict::Usual } else { BlockVerdict::Unusual };
         }
         if differs {
             let accepted = 1.0 - refused / calls;
             self.below_limit = Some(self.pace * accepted);
-            self.pace = self.pace.min(went) * accepted * BELOW_LIMIT;
+            // A group that waited says little about the pace.
+            self.pace = self.pace.min(went.max(self.pace_min)) * accepted * BELOW_LIMIT;
             self.begin_block(usual, 1.0, next);
             return BlockVerdict::Unusual;
         }
@@ -335,10 +355,15 @@ mod tests {
         Mono::from_millis(i)
     }
 
+    fn answered(refusals: &mut RandomRefusals, seq: u64, refused: bool) {
+        refusals.returned(seq);
+        refusals.count(seq, at(seq), refused);
+    }
+
     /// A lane falls from 200 to 130, 80 and 50 calls a second while a fifth of its calls is refused.
     fn falls(refusals: &mut RandomRefusals) -> bool {
         [200.0, 130.0, 80.0, 50.0].into_iter().any(|pace| {
-            (0..100).for_each(|i| refusals.count(i, at(i), i % 5 == 0));
+            (0..100).for_each(|i| answered(refusals, i, i % 5 == 0));
             refusals.recognise(pace, 0)
         })
     }
@@ -347,7 +372,7 @@ mod tests {
     fn judged(refusals: &mut RandomRefusals, nth: u64) -> BlockVerdict {
         (0..1000)
             .map(|i| {
-                refusals.count(refusals.from + i % u64::from(GROUP_CALLS), at(i), i % nth == nth - 1);
+                answered(refusals, refusals.from + i % u64::from(GROUP_CALLS), i % nth == nth - 1);
                 refusals.judge(0, 64, true)
             })
             .find(|verdict| *verdict != BlockVerdict::Nothing)
@@ -397,21 +422,37 @@ mod tests {
         // A fifth of a group is refused at once, and the rest is accepted later.
         let group = u64::from(GROUP_CALLS);
         for i in (0..group).step_by(5) {
-            refusals.count(i, at(i), true);
+            answered(&mut refusals, i, true);
             assert_eq!(refusals.judge(group, 64, true), BlockVerdict::Nothing, "{i}");
         }
-        (0..group).filter(|i| i % 5 != 0).for_each(|i| refusals.count(i, at(i), false));
+        (0..group).filter(|i| i % 5 != 0).for_each(|i| answered(&mut refusals, i, false));
         let _ = refusals.judge(group, 64, true);
         assert!(refusals.test.odds < 0.0 || refusals.pace() > 200.0, "{refusals:?}");
+    }
+
+    #[test]
+    fn a_group_does_not_wait_for_calls_that_count_for_nothing() {
+        let mut refusals = RandomRefusals::NEW;
+        assert!(falls(&mut refusals));
+        let group = u64::from(GROUP_CALLS);
+        (0..4).for_each(|i| refusals.returned(i));
+        (4..group).for_each(|i| answered(&mut refusals, i, i % 5 == 0));
+        assert_eq!((refusals.judge(group, 64, true), refusals.from), (BlockVerdict::Usual, group));
+        // One that never comes back is waited for, but not for ever.
+        (group..2 * group - 1).for_each(|i| answered(&mut refusals, i, i % 5 == 0));
+        assert_eq!((refusals.judge(2 * group, 64, true), refusals.from), (BlockVerdict::Nothing, group));
+        answered(&mut refusals, group + STRAGGLER_CALLS + 1, false);
+        let _ = refusals.judge(2000, 64, true);
+        assert_eq!(refusals.from, 2000);
     }
 
     #[test]
     fn so_many_refusals_in_a_row_that_they_cannot_be_random_are_no_noise() {
         let mut refusals = RandomRefusals::NEW;
         assert!(falls(&mut refusals));
-        (0..7).for_each(|i| refusals.count(i, at(i), true));
+        (0..7).for_each(|i| answered(&mut refusals, i, true));
         assert_eq!(refusals.judge(7, 0, true), BlockVerdict::Nothing);
-        refusals.count(7, at(7), true);
+        answered(&mut refusals, 7, true);
         assert_eq!(refusals.judge(8, 8, true), BlockVerdict::Nothing, "what is out may still be accepted");
         assert_eq!(refusals.judge(8, 7, true), BlockVerdict::Over);
         assert_eq!(refusals.pace(), 200.0 * MISTAKE_SHARE);
@@ -421,7 +462,7 @@ mod tests {
     fn most_calls_refused_is_no_noise() {
         let mut refusals = RandomRefusals::NEW;
         assert!(falls(&mut refusals));
-        (0..200).for_each(|i| refusals.count(i, at(i), i % 5 != 0));
+        (0..200).for_each(|i| answered(&mut refusals, i, i % 5 != 0));
         assert_eq!(refusals.judge(0, 64, true), BlockVerdict::Over);
         assert!(!refusals.is_known() && refusals.pace() == 200.0 * MISTAKE_SHARE);
     }

@@ -2,8 +2,8 @@
 //!
 //! A bucket of one token then refuses all but one of the calls that waited, though each went on time. Nothing of
 //! that says anything about the rate: neither the refusals, nor when the accepted ones were sent. A stall shows
-//! by its answers: none for some round trips, and then that of a call that was out all the time. Whatever was
-//! sent before that answer teaches nothing, and the lane goes on with what it knew.
+//! by its answers: calls are out, and none comes back for some round trips. Whatever was sent before the first
+//! answer after that teaches nothing, and the lane goes on with what it knew.
 
 use super::{Limiter, Ticket};
 use crate::time::{Mono, seconds};
@@ -12,7 +12,7 @@ use crate::time::{Mono, seconds};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stall {
     /// Calls sent before this one were out when it ended.
-    before: u64,
+    pub(super) before: u64,
     /// When it began, as far as the lane could see: the last answer before it.
     from: Mono,
     /// How long it was, in seconds.

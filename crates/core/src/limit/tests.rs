@@ -584,3 +584,21 @@ fn the_round_trip_follows_a_server_that_becomes_slow_and_not_a_stall() {
     let (calls, round_trip) = flight(100.0, 0.6);
     assert!(calls >= 30 && round_trip < 0.03, "{calls}, {round_trip}");
 }
+
+/// A call that does not come back for minutes: the answers of all others are no end of a stall.
+#[test]
+fn a_call_that_hangs_makes_no_stall_of_the_answers_beside_it() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let stalled = |l: &mut Limiter, now: f64, took: f64| {
+        let ticket = go(l, at(now));
+        let seq = ticket.seq;
+        l.settle(ticket, at(now + took), Feedback::Accepted, &Hints::default());
+        seq < l.stall.before
+    };
+    assert!((0..20).all(|i| !stalled(&mut l, f64::from(i), 0.02)));
+    let hangs = go(&mut l, at(20.0));
+    let stalls = (21..200).filter(|i| stalled(&mut l, f64::from(*i), 0.02)).count();
+    assert_eq!(stalls, 1, "the first answer after it came late");
+    assert!(stalled(&mut l, 200.0, 0.5), "that is one");
+    l.release(hangs, at(201.0));
+}
