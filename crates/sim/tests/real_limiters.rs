@@ -28,6 +28,13 @@ fn worst(limiter: RealLimiter, status: u16, pauses: Option<PauseOf>, clients: us
     runs.fold((0.0, 0.0), |worst, run| (run.0.max(worst.0), run.1.max(worst.1)))
 }
 
+/// One client does all rows, in so many times the least time.
+#[track_caller]
+fn assert_within(times_max: f64, world: &DrainWorld, seed: u64) {
+    let out = drain_lanes(world, 1, seed)[0];
+    assert!(out.left == 0 && out.finish <= times_max * out.earliest, "seed {seed}: {out:?} of {world:?}");
+}
+
 #[test]
 fn a_client_alone_needs_hardly_more_than_the_least_time() {
     for limiter in RealLimiter::ALL {
@@ -94,9 +101,7 @@ fn limits_are_not_mistaken_where_ways_and_timers_vary() {
         for (jitter, timer_late) in [(0.2, TIMER_LATE), (0.2, 0.000_5), (1.0, 0.0), (1.0, 0.000_5)] {
             for seed in (1..=20).chain([67, 240, 387, 391, 406, 647, 751]) {
                 let world = DrainWorld { jitter, timer_late, workers: 256, ..limiter.world(status) };
-                let out = drain_lanes(&world, 1, seed)[0];
-                let ok = out.left == 0 && out.finish <= times_max * out.earliest;
-                assert!(ok, "{}, {status}, {jitter} {timer_late} {seed}: {out:?}", limiter.name());
+                assert_within(times_max, &world, seed);
             }
         }
     }
@@ -132,9 +137,7 @@ fn no_pause_teaches_what_is_wrong() {
         for of in [PauseOf::Client, PauseOf::Server, PauseOf::Both] {
             for seed in (1..=40).chain([407]) {
                 let world = DrainWorld { pauses: Some(Pauses::usual(of)), ..limiter.world(status) };
-                let out = drain_lanes(&world, 1, seed)[0];
-                let ok = out.left == 0 && out.finish <= times_max * out.earliest;
-                assert!(ok, "{}, {of:?}, {seed}: {out:?}", limiter.name());
+                assert_within(times_max, &world, seed);
             }
         }
     }
@@ -154,9 +157,7 @@ fn no_pause_slows_a_lane_for_good() {
         for seed in [9, 12].into_iter().chain(101..=112) {
             let pauses = Some(Pauses::usual(of));
             let world = DrainWorld { pauses, requests: 5 * REQUESTS, ..limiter.world(429) };
-            let out = drain_lanes(&world, 1, seed)[0];
-            let ok = out.left == 0 && out.finish <= times_max * out.earliest;
-            assert!(ok, "{}, {of:?}, {seed}: {out:?}", limiter.name());
+            assert_within(times_max, &world, seed);
         }
     }
 }

@@ -254,8 +254,7 @@ impl Limiter {
     /// A call was not made, or nobody will say what came of it, because its maker is gone. That it did not come
     /// back says nothing about the server.
     pub(crate) fn withdraw(&mut self, ticket: &Ticket, now: Mono) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        self.random.returned(ticket.seq);
+        self.returned(ticket);
         if self.late.is_held(ticket.seq) {
             self.late.held -= 1;
             self.late.presumed += core::mem::take(&mut self.late.held);

@@ -364,8 +364,7 @@ impl Limiter {
 
     /// A call came back.
     pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        self.random.returned(ticket.seq);
+        self.returned(&ticket);
         self.note_table(&ticket, feedback);
         if self.settled_late(&ticket, now, feedback) {
             if let Feedback::Throttled { until: Some(until) } | Feedback::Failed { until: Some(until) } =
@@ -390,10 +389,15 @@ impl Limiter {
         }
     }
 
-    /// A call was abandoned; nothing is learned.
-    pub fn release(&mut self, ticket: Ticket, now: Mono) {
+    /// A call is out no more, whatever came of it.
+    fn returned(&mut self, ticket: &Ticket) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.random.returned(ticket.seq);
+    }
+
+    /// A call was abandoned; nothing is learned.
+    pub fn release(&mut self, ticket: Ticket, now: Mono) {
+        self.returned(&ticket);
         self.late.released(&ticket);
         let _ = now;
     }

@@ -285,12 +285,13 @@ impl RandomRefusals {
     pub(super) fn judge(&mut self, next: u64, out: u32, paced: bool) -> BlockVerdict {
         let Some(usual) = self.usual_share else { return BlockVerdict::Nothing };
         // What is out may still be accepted.
-        let closed = libm::pow(usual, f64::from(self.in_a_row)) < UNLIKELY;
-        if closed && self.in_a_row > out {
+        let in_a_row = self.in_a_row;
+        let closed = || libm::pow(usual, f64::from(in_a_row)) < UNLIKELY;
+        if in_a_row > out && closed() {
             return self.end(MISTAKE_SHARE, false);
         }
         if self.recent_share > RECENT_SHARE_MAX {
-            return self.end(MISTAKE_SHARE, !closed);
+            return self.end(MISTAKE_SHARE, !closed());
         }
         if self.returned < GROUP_CALLS {
             return BlockVerdict::Nothing;

@@ -12,8 +12,8 @@ use crate::time::{Mono, seconds};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stall {
     /// Calls sent before this one were out when it ended.
-    pub(super) before: u64,
-    /// When it began, as far as the lane could see: the last answer before it.
+    before: u64,
+    /// When it began, as far as the lane could see: the first call that went after the last answer.
     from: Mono,
     /// How long it was, in seconds.
     length: f64,
