@@ -1,5 +1,6 @@
 # One target per thing a person wants. `make help` lists them.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
@@ -7,15 +8,9 @@ CARGO ?= cargo
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# Most tests of the command wait for a server, so two of them share a core.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: test
-test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, some real servers
-	RUST_TEST_THREADS=$(TEST_THREADS) tools/with-postgres tools/with-redis tools/with-nats tools/test --cargo "$(CARGO)"
-	$(CARGO) test --workspace --doc --locked
-	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
-	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
-	$(MAKE) test-python
+test: ## everything that must pass: format, lints, docs, all tests, the pages in a browser, some real servers, Python
+	tools/with-postgres tools/with-redis tools/with-nats tools/test --cargo "$(CARGO)"
 
 .PHONY: test-real
 test-real: ## against servers that others wrote, which are installed if missing, cell by cell; add ARGS="--only qgis"
@@ -26,6 +21,15 @@ test-real: ## against servers that others wrote, which are installed if missing,
 rules: ## the alert rules, checked and tried by promtool (taken out of a Debian package if missing)
 	tools/with-promtool promtool check rules deploy/prometheus/tidegate.rules.yml
 	cd deploy/prometheus && ../../tools/with-promtool promtool test rules tidegate.test.yml
+
+# In tenths: 20 is 2.0.
+EXPOSURE_MAX = 20
+.PHONY: units
+units: ## the systemd units: what they expose, by systemd-analyze (installed if missing)
+	command -v systemd-analyze >/dev/null || apt-get install -y --no-install-recommends systemd >/dev/null
+	set -e; for unit in deploy/systemd/*.service; do \
+	  systemd-analyze security --offline=true --no-pager --threshold=$(EXPOSURE_MAX) ./$$unit | tail -1; \
+	done
 
 .PHONY: browser
 browser: ## the pages that it writes, in headless Chromium (installed if missing) and with axe-core
@@ -40,6 +44,11 @@ lint: ## clippy, warnings denied; one type name, one meaning
 	tools/names --strict
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+.PHONY: deny
+deny: ## the dependencies: licences, banned crates, sources (deny.toml), and a lock file of the fuzz targets that is current
+	tools/deny
+	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+
 .PHONY: features
 features: ## the libraries without what is optional: no PostgreSQL, Redis, NATS, GeoParquet or object stores
 	$(CARGO) check --locked -p tidegate-client
@@ -52,9 +61,11 @@ features: ## the libraries without what is optional: no PostgreSQL, Redis, NATS,
 docs: ## build the API docs, broken links denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+# The backend for vectors would compile a second copy of syn for one macro.
+DEMO_FLAGS = RUSTFLAGS="$$RUSTFLAGS --cfg curve25519_dalek_backend=\"serial\""
 .PHONY: demo
-demo: ## the main job on embedded defaults, built without optimisation: files in tidegate-demo/
-	$(CARGO) run --locked -p tidegate -- demo
+demo: ## the main job on embedded defaults, by a small program that is built fast: files in tidegate-demo/
+	$(DEMO_FLAGS) $(CARGO) run --locked --profile demo -p tidegate --no-default-features -- demo
 
 .PHONY: build
 build: ## the release binary: target/release/tidegate
@@ -71,9 +82,12 @@ target/wheel-venv/done:
 
 # All libraries and one example: cargo then selects the features with which the tests of the workspace
 # are built, and nothing is compiled twice.
-.PHONY: test-python
-test-python: ## the Python package, installed into virtual environments under target/
+.PHONY: build-python
+build-python:
 	$(CARGO) build --workspace --lib --example retry --locked
+
+.PHONY: test-python
+test-python: build-python ## the Python package, installed into virtual environments under target/
 	tools/with-postgres tools/with-redis crates/python/tools/test core
 	tools/with-redis crates/python/tools/test flow
 

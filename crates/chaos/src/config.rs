@@ -15,6 +15,8 @@ use super::quota_headers::Dialect;
 /// The whole behaviour of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Names that requests may be sent to, besides loopback addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// The address to listen on; loopback only. Port 0 takes a free one.
     pub addr: SocketAddr,
     /// The seed of every draw.
@@ -72,6 +74,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            hosts: Vec::new(),
             addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             seed: 0,
             features: 10_000,
@@ -275,6 +278,7 @@ impl Config {
     /// What is configured, for `/__config`.
     pub(crate) fn describe(&self) -> Value {
         json!({
+            "hosts": self.hosts,
             "seed": self.seed,
             "features": self.features,
             "page_max": self.page_max,

@@ -86,6 +86,7 @@ fn reason(status: u16) -> &'static str {
         408 => "Request Timeout",
         413 => "Content Too Large",
         416 => "Range Not Satisfiable",
+        421 => "Misdirected Request",
         422 => "Unprocessable Content",
         425 => "Too Early",
         429 => "Too Many Requests",

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::host::{self, HostAddresses};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -86,6 +87,13 @@ async fn connection(state: Arc<ServerState>, mut stream: TcpStream) {
             }
         };
         let head = request.method == "HEAD";
+        // Before anything else: a web site must neither read what we say, nor stop us.
+        if !host::is_ours(&request.host, HostAddresses::Loopback, &state.config.hosts) {
+            let words = "unknown host name; use a loopback address or localhost, or start with `chaos --allow-host NAME`\n";
+            let _ =
+                whole(&state, &mut stream, &ResponseDraft::new(421, "text/plain", words), true, head).await;
+            return;
+        }
         if let Some(reply) = state.admin(&request) {
             let close = !request.keep_alive;
             let sent = whole(&state, &mut stream, &reply, close, head).await;

@@ -188,6 +188,9 @@ fn head(buffer: &[u8]) -> Result<Option<(ReceivedRequest, usize, Length, bool)>,
         let text = || String::from_utf8_lossy(header.value).trim().to_owned();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("host") {
+            if !request.host.is_empty() {
+                return Err(RequestReadError::Wrong(400));
+            }
             request.host = text();
         } else if is("content-length") {
             match text().parse::<usize>() {

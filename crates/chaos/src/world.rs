@@ -171,6 +171,29 @@ impl Parcel {
     }
 }
 
+/// The tile at an address: a PNG of one pixel that holds the address as text.
+#[must_use]
+pub fn tile(address: &str) -> Vec<u8> {
+    let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
+    // One grey pixel of eight bits, stored and not packed.
+    chunk(&mut out, b"IHDR", &[0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]);
+    chunk(&mut out, b"tEXt", &[b"Comment\0", address.as_bytes()].concat());
+    chunk(&mut out, b"IDAT", &[0x78, 1, 1, 2, 0, 0xfd, 0xff, 0, 0, 0, 2, 0, 1]);
+    chunk(&mut out, b"IEND", &[]);
+    out
+}
+
+fn chunk(out: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
+    out.extend((data.len() as u32).to_be_bytes());
+    let start = out.len();
+    out.extend(name);
+    out.extend(data);
+    let crc = out.get(start..).unwrap_or_default().iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    });
+    out.extend((!crc).to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

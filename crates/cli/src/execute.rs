@@ -113,7 +113,8 @@ impl Execution<'_> {
             Err(_) => observer.end("failed", true),
         };
         if let Some(path) = &self.observe.report
-            && let Err(e) = std::fs::write(path, report::pipeline(manifest, &result, &watch.telemetry, &seen))
+            && let about = (manifest, self.options.folder.as_path())
+            && let Err(e) = std::fs::write(path, report::pipeline(about, &result, &watch.telemetry, &seen))
         {
             out::say(&format!("tidegate: cannot write the report {}: {e}", path.display()));
         }
@@ -229,7 +230,7 @@ impl Execution<'_> {
     }
 
     /// Reports how the run ended.
-    fn say_end(&self, report: &RunReport, telemetry: &Telemetry, (remedies, json): (&Remedies<'_>, &Value)) {
+    fn say_end(&self, report: &RunReport, telemetry: &Telemetry, (remedies, json): (&Remedies, &Value)) {
         if !self.quiet && crate::log::is_json() {
             let level = match &report.end {
                 End::Done if report.counts.unsuccessful() == 0 => "info",

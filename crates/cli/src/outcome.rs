@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::remedies::Remedies;
 
 /// The exit code of a run.
-pub(crate) fn exit_of(report: &RunReport, telemetry: &Telemetry, remedies: &Remedies<'_>) -> Exit {
+pub(crate) fn exit_of(report: &RunReport, telemetry: &Telemetry, remedies: &Remedies) -> Exit {
     match &report.end {
         End::Done if remedies.all_resolved => Exit::Done,
         End::Done if report.counts.unsuccessful() > 0 && nobody_answered(telemetry) => Exit::TryLater,
@@ -23,7 +23,7 @@ pub(crate) fn exit_of(report: &RunReport, telemetry: &Telemetry, remedies: &Reme
 }
 
 /// The result of a run as JSON.
-pub(crate) fn result_json(report: &RunReport, telemetry: &Telemetry, remedies: &Remedies<'_>) -> Value {
+pub(crate) fn result_json(report: &RunReport, telemetry: &Telemetry, remedies: &Remedies) -> Value {
     let mut value = report.to_json(report.status());
     add_counters(&mut value, telemetry);
     if !remedies.done.is_nothing() {

@@ -7,7 +7,6 @@
 //! and no number.
 
 use serde::Serialize;
-use tidegate_core::classify::Classifier;
 use tidegate_pipeline::run::ServiceLoad;
 use tidegate_sim::distribution::RandomDuration;
 use tidegate_sim::world::World;
@@ -63,7 +62,7 @@ pub(crate) fn predict(asked: &ServiceLoad, questions: u64, terms: Terms) -> Vec<
     let mut call = policy.call;
     call.history = false;
     // As in a real run: a lane that learns its rate does not wait for the reset of a quota.
-    let classifier = Classifier { reset_is_wait: !asked.lane.limit.learn, ..policy.classifier };
+    let classifier = policy.classifier.for_lane(&asked.lane);
     let policy = policy::ClientPolicy { classifier, call, lane: asked.lane, retry_gate: None };
     let service = ServiceTime { base_seconds: 0.065, spread: 0.2, ..ServiceTime::default() };
     let limit =

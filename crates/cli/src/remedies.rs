@@ -5,12 +5,12 @@ use std::sync::atomic::AtomicBool;
 use tidegate_ledger::letter::LetterStoreLocation;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::auto::{self, AutoReport};
-use tidegate_pipeline::run::{End, RunOptions, RunReport, RunWatch, letters};
+use tidegate_pipeline::run::{End, NamedPipeline, RunOptions, RunReport, RunWatch, letters};
 use tracing::warn;
 
 /// The remedies of a run.
-pub(crate) struct Remedies<'a> {
-    manifest: &'a Manifest,
+pub(crate) struct Remedies {
+    named: NamedPipeline,
     /// The letter store of a manifest file.
     store: Option<LetterStoreLocation>,
     /// What was done.
@@ -19,12 +19,13 @@ pub(crate) struct Remedies<'a> {
     pub(crate) all_resolved: bool,
 }
 
-impl<'a> Remedies<'a> {
+impl Remedies {
     /// If the location of the store cannot be resolved, the run reports it.
-    pub(crate) fn new(manifest: &'a Manifest, options: &RunOptions) -> Remedies<'a> {
+    pub(crate) fn new(manifest: &Manifest, options: &RunOptions) -> Remedies {
         let form = manifest.pipeline.dead_letters.as_ref().filter(|_| !options.from_options);
         let store = form.and_then(|form| letters::place(form, &options.folder, &options.state).ok());
-        Remedies { manifest, store, done: AutoReport::default(), all_resolved: false }
+        let named = NamedPipeline::of_run(manifest, options);
+        Remedies { named, store, done: AutoReport::default(), all_resolved: false }
     }
 
     /// Acts on all letters that are due.
@@ -38,7 +39,7 @@ impl<'a> Remedies<'a> {
         let resolved = self.act(Some(began), &watch.stop).resolved;
         watch.telemetry.records.resolved(resolved);
         if let Some(place) = &self.store {
-            let open = auto::open_since(place, &self.manifest.pipeline.id, began);
+            let open = auto::open_since(place, self.named.id(), began);
             self.all_resolved = resolved > 0 && open == Ok(0);
         }
     }
@@ -46,9 +47,7 @@ impl<'a> Remedies<'a> {
     /// What hinders it does not hinder the run.
     fn act(&mut self, since_ms: Option<i64>, stop: &AtomicBool) -> AutoReport {
         let Some(place) = &self.store else { return AutoReport::default() };
-        let pipeline = &self.manifest.pipeline;
-        let of = (pipeline.id.as_str(), pipeline.dead_letters.as_ref());
-        let done = auto::remedy(place, of, since_ms, stop).unwrap_or_else(|why| {
+        let done = auto::remedy(place, &self.named, since_ms, stop).unwrap_or_else(|why| {
             warn!(target: "tidegate::letter", "letters are not replayed now: {why}");
             AutoReport::default()
         });

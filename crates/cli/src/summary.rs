@@ -1,12 +1,13 @@
 //! A summary of a manifest: the effective policy with defaults.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use tidegate_client::secret::Redactor;
 use tidegate_core::call::LIMITED_FREE;
 use tidegate_pipeline::gate::declared;
 use tidegate_pipeline::manifest::{
-    EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human,
+    EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, SourceSpec, StepSpec, WriteMode, human, objects,
 };
 use tidegate_pipeline::traffic::ServiceCalls;
 use tidegate_queue::QueueAddress;
@@ -19,8 +20,9 @@ use crate::progress::thousands;
 const WAITS_SHOWN: u32 = 6;
 
 /// One line per part of the policy.
-pub(crate) fn summary(manifest: &Manifest) -> String {
-    let rows = parts(manifest).into_iter().chain([
+/// Relative paths of the manifest start at `folder`.
+pub(crate) fn summary(manifest: &Manifest, folder: &Path) -> String {
+    let rows = parts(manifest, folder).into_iter().chain([
         ("attempts", attempts(manifest)),
         ("waits", waits(manifest)),
         ("server waits", long_wait(manifest)),
@@ -43,7 +45,7 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
 }
 
 /// The parts of a pipeline; empty for a manifest that only has policies.
-fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
+fn parts(manifest: &Manifest, folder: &Path) -> Vec<(&'static str, String)> {
     let pipeline = &manifest.pipeline;
     let (Some(source), Some(sink)) = (&pipeline.source, &pipeline.sink) else { return Vec::new() };
     let place = |file: &Option<String>, table: Option<String>| file.clone().or(table).unwrap_or_default();
@@ -62,11 +64,14 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         WriteMode::Replace => "replace".to_owned(),
     };
     let named = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    vec![
+    let mut rows = vec![
         ("source", format!("{from}, {} records at a time", source.batch_size)),
         ("steps", named(pipeline.steps.iter().map(StepSpec::name).collect())),
         ("sink", format!("{to}, {mode}")),
-    ]
+    ];
+    let opened = objects::told(manifest, folder).into_iter().enumerate();
+    rows.extend(opened.map(|(at, line)| (if at == 0 { "objects" } else { "" }, line.to_string())));
+    rows
 }
 
 /// The address and the layer of a service that is the source.

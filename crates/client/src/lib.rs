@@ -5,11 +5,12 @@
 //! | [`lane`] | lanes in real time: permits, queues, a registry by host and credential |
 //! | [`call`] | drives one call: attempts, waits, the outcome with its history |
 //! | [`http`] | requests, connections and responses, with checked addresses and redirects |
+//! | [`objects`] | what may be opened when its name came in data |
 //! | [`profile`] | provider profiles: hints, errors with status 200, queries and answers, as data |
 //! | [`secret`] | references to secrets, and their redaction |
 //! | [`telemetry`] | counters and spans of calls, the Prometheus text format and OTLP |
 //! | `cache` | the response cache, with the feature `cache` |
-//! | `store` | object stores through lanes, with the feature `store` |
+//! | [`store`] | object stores through lanes, with the feature `object-store` |
 //! | `postgres_tls` | TLS to PostgreSQL, with the feature `postgres` |
 //! | [`adapter`] | adapters for other HTTP clients; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations with units, such as `1m30s` |
@@ -33,12 +34,12 @@ pub mod duration;
 pub mod http;
 pub mod lane;
 pub mod lock;
+pub mod objects;
 #[cfg(feature = "postgres")]
 pub mod postgres_tls;
 pub mod profile;
 pub mod secret;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(feature = "store")]
 pub mod store;
 pub mod telemetry;

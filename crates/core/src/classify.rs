@@ -8,7 +8,8 @@
 //! error page can report an exhausted quota. A throttle with a wait longer than
 //! [`Classifier::quota_after`] counts as an exhausted quota.
 
-use crate::hint::Hints;
+use crate::hint::{Hints, WAIT_MAX};
+use crate::lane::LaneConfig;
 use crate::signal::{Finding, Means, Network, Signal};
 use crate::taxonomy::Code;
 use crate::time::Mono;
@@ -79,6 +80,8 @@ pub struct Classifier {
     /// Whether a throttle without Retry-After waits for the reset of the exhausted quota. Off in a
     /// lane with an adaptive limiter, which tracks the server's counter and times calls itself.
     pub reset_is_wait: bool,
+    /// The longest wait that a server is obeyed for; a longer one is cut to it ([`WAIT_MAX`]).
+    pub wait_max: Duration,
 }
 
 impl Default for Classifier {
@@ -90,14 +93,23 @@ impl Default for Classifier {
             quota_after: Duration::from_secs(600),
             dns_wait: Duration::from_secs(5),
             reset_is_wait: true,
+            wait_max: WAIT_MAX,
         }
     }
 }
 
 impl Classifier {
+    /// The same for calls through a lane: what the lane does with waits is known here too.
+    #[must_use]
+    pub const fn for_lane(self, lane: &LaneConfig) -> Classifier {
+        Classifier { reset_is_wait: !lane.limit.learn, wait_max: lane.wait_max, ..self }
+    }
+
     /// The verdict for `signal`. The waits of `hints` start at `now`.
     #[must_use]
     pub fn classify(&self, signal: &Signal<'_>, hints: &Hints, now: Mono) -> Verdict {
+        let cut = if hints.exceed(self.wait_max) { Some(hints.within(self.wait_max)) } else { None };
+        let hints = cut.as_ref().unwrap_or(hints);
         match *signal {
             Signal::Http { status, finding: Some(found) } => self.found(found, Some(status), hints, now),
             Signal::Http { status, finding: None } => self.status(status, hints, now),
@@ -283,6 +295,12 @@ mod tests {
             (v.kind, v.code),
             (VerdictKind::QuotaSpent { until: Some(at(608)) }, Code::QUOTA_EXHAUSTED)
         );
+        // No wait is longer than a day, whatever the header says, unless that is set.
+        let v = c.classify(&signal, &hints(999_999_999), at(7));
+        assert_eq!(v.kind, VerdictKind::QuotaSpent { until: Some(at(7 + 86_400)) });
+        let patient = Classifier { wait_max: Duration::MAX, ..c };
+        let v = patient.classify(&signal, &hints(999_999_999), at(7));
+        assert_eq!(v.kind, VerdictKind::QuotaSpent { until: Some(at(1_000_000_006)) });
         // Any status may carry the hint.
         let v = c.classify(&Signal::Http { status: 500, finding: None }, &hints(3), at(0));
         assert_eq!(v.kind, VerdictKind::Transient { until: Some(at(3)) });

@@ -33,7 +33,7 @@ pub use state::{HintState, LaneState};
 use crate::breaker::{Breaker, BreakerConfig, BreakerPermit, BreakerReady, BreakerState, CallHealth};
 use crate::call::{Call, CallPolicy, Next, ThrottleWait};
 use crate::chance::Chance;
-use crate::hint::Hints;
+use crate::hint::{Hints, WAIT_MAX};
 use crate::limit::{self, Feedback, LimitConfig, Limiter, Ticket};
 use crate::retry::budget::{Budget, BudgetConfig};
 use crate::taxonomy::Code;
@@ -55,6 +55,9 @@ pub struct LaneConfig {
     pub budget: BudgetConfig,
     /// The time without calls after a spent quota when the server did not say until when.
     pub quota_wait: Duration,
+    /// The longest wait that the server is obeyed for; a longer one is cut to it. It bounds what the lane is
+    /// told by answers, by other processes and by what an earlier process has left ([`WAIT_MAX`]).
+    pub wait_max: Duration,
 }
 
 impl Default for LaneConfig {
@@ -64,6 +67,7 @@ impl Default for LaneConfig {
             breaker: BreakerConfig::default(),
             budget: BudgetConfig::default(),
             quota_wait: QUOTA_WAIT,
+            wait_max: WAIT_MAX,
         }
     }
 }
@@ -99,6 +103,8 @@ pub struct Lane {
     budget: Budget,
     /// Cooldown after a spent quota without a hint.
     quota_wait: Duration,
+    /// The longest wait that is obeyed.
+    wait_max: Duration,
     /// The quota is spent until this time.
     quota_until: Mono,
     /// The same, as far as the server said it: a quota without an end is shut for a time of our own.
@@ -120,6 +126,7 @@ impl Lane {
             breaker: Breaker::new(&config.breaker),
             budget: Budget::new(&config.budget),
             quota_wait: config.quota_wait,
+            wait_max: config.wait_max,
             quota_until: Mono::ZERO,
             quota_told: Mono::ZERO,
             hint: None,
@@ -158,6 +165,10 @@ impl Lane {
     /// A call came back.
     pub fn settle(&mut self, permit: Permit, verdict: &Verdict, hints: &Hints, now: Mono) {
         let Permit { ticket, pass, sent } = permit;
+        let (verdict, cut) = (&verdict.within(now, self.wait_max), hints.exceed(self.wait_max));
+        // Seldom, and too large to be copied each time.
+        let cut = if cut { Some(hints.within(self.wait_max)) } else { None };
+        let hints = cut.as_ref().unwrap_or(hints);
         let (seen, health) = match verdict.kind {
             VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent => {
                 (Feedback::Accepted, CallHealth::Good)
@@ -199,6 +210,7 @@ impl Lane {
         now: Mono,
         chance: &mut C,
     ) -> Next {
+        let verdict = &verdict.within(now, self.wait_max);
         let failed = matches!(verdict.kind, VerdictKind::Transient { .. });
         let findings = self.findings(now);
         if failed && (self.breaker.state(now) != BreakerState::Closed || findings.probes_failures) {

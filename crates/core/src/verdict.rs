@@ -5,6 +5,8 @@
 //! header formats and clock skew. They are binding: no attempt of the record (for throttles, no call
 //! of the lane) is sent before them.
 
+use core::time::Duration;
+
 use crate::classify::Classifier;
 use crate::hint::{self, HintProfile};
 use crate::signal::Signal;
@@ -88,6 +90,19 @@ impl Verdict {
             | VerdictKind::QuotaSpent { until } => until,
             VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent => None,
         }
+    }
+
+    /// The same with a wait that ends `max` after `now` at the latest.
+    #[must_use]
+    pub fn within(&self, now: Mono, max: Duration) -> Verdict {
+        let cut = |until: Option<Mono>| until.map(|until| until.min(now + max));
+        let kind = match self.kind {
+            VerdictKind::Throttled { until } => VerdictKind::Throttled { until: cut(until) },
+            VerdictKind::Transient { until } => VerdictKind::Transient { until: cut(until) },
+            VerdictKind::QuotaSpent { until } => VerdictKind::QuotaSpent { until: cut(until) },
+            kind => kind,
+        };
+        Verdict { kind, ..*self }
     }
 
     /// Whether the service processed the request: an empty result and a rejected request are answers

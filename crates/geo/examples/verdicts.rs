@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         canonicalise(&bytes, &mut wkb)?;
         let reason =
             checker.first_flaw(&wkb).map_or("Valid Geometry".to_owned(), |flaw| flaw.reason.to_string());
-        writeln!(out, "{reason}\t{}", u8::from(is_simple(&wkb).is_ok()))?;
+        writeln!(out, "{reason}\t{}", u8::from(is_simple(&wkb, &Default::default()).is_ok()))?;
     }
     Ok(())
 }

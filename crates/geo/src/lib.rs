@@ -22,6 +22,7 @@ pub mod error;
 pub mod filter;
 pub mod format;
 pub mod guard;
+pub mod limits;
 pub mod mapping;
 mod number;
 pub mod raster;

@@ -1,5 +1,5 @@
 """Writes what PROJ knows about every projected, geographic and geocentric system of EPSG and every projected and
-geographic one of ESRI, for crs_table to verify, and the points that tests/crs.rs compares with.
+geographic one of ESRI, for crs_table to verify, and the points that tests/suite/crs.rs compares with.
 
 candidates: a line per system: authority, code, kind (P projected, G geographic, H geographic with heights, C geocentric),
 north first, deprecated, name, area of use, stated accuracy of the operation from WGS 84 (-1: ballpark), that operation,

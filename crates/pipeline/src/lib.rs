@@ -33,16 +33,11 @@ pub mod run;
 pub mod sink;
 pub mod source;
 pub mod step;
-#[cfg(not(feature = "object-store"))]
-#[path = "no_store.rs"]
-pub mod store;
 pub mod telemetry;
 pub mod tiles;
 pub mod traffic;
 pub mod worker;
 
 // Modules of other crates, under their own names.
-#[cfg(feature = "object-store")]
-use tidegate_client::store;
-use tidegate_client::{cache, call, durable, http, lane, lock, profile, secret};
+use tidegate_client::{cache, call, durable, http, lane, lock, objects, profile, secret, store};
 use tidegate_ledger::{audit, letter};

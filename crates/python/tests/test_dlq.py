@@ -44,7 +44,14 @@ def report(here):
 
 def test_letters_are_looked_at_repaired_and_replayed(report):
     assert report.exit_code == 4 and report.committed == 7 and report.dead == 3
-    letters = dlq.open("letters.db")
+    # A store is never code: it can be looked at, and what is done needs a manifest.
+    unnamed = dlq.open("letters.db")
+    with pytest.raises(tidegate.ValidationError, match="name the manifest of parcels"):
+        unnamed.replay(all=True)
+    with pytest.raises(tidegate.ValidationError, match="name the manifest of parcels"):
+        unnamed.fix("make_valid", code="INVALID_GEOMETRY")
+    assert {letter.state for letter in unnamed} == {"captured"}
+    letters = report.letters
     assert len(letters) == 3 == len(report.letters) and "3 open" in repr(letters)
     codes = {letter.code for letter in letters}
     assert codes == {"INVALID_GEOMETRY"}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::part::{MissingPart, OptionalPart};
 use url::Url;
 
 use crate::embedded::DEFAULT_QUEUE;
@@ -109,7 +110,7 @@ impl QueueAddress {
 }
 
 fn is_postgres(url: &Url) -> bool {
-    matches!(url.scheme(), "postgres" | "postgresql")
+    kind_of(url.scheme()) == Some(OptionalPart::PostgreSql)
 }
 
 impl std::fmt::Display for QueueAddress {
@@ -144,26 +145,44 @@ pub async fn open(address: &QueueAddress, options: &QueueOptions) -> Result<Arc<
     }
 }
 
+/// The kind of server that has the scheme of a URL.
+fn kind_of(scheme: &str) -> Option<OptionalPart> {
+    Some(match scheme {
+        "postgres" | "postgresql" => OptionalPart::PostgreSql,
+        "pubsub" => OptionalPart::PubSub,
+        "sqs" | "sqs+http" => OptionalPart::Sqs,
+        "nats" | "tls+nats" => OptionalPart::Nats,
+        "redis" | "rediss" => OptionalPart::Redis,
+        "kafka" | "kafka+tls" => OptionalPart::Kafka,
+        "amqp" | "amqps" => OptionalPart::RabbitMq,
+        _ => return None,
+    })
+}
+
 async fn open_server(url: &Url, options: &QueueOptions) -> Result<Arc<dyn Transport>, QueueError> {
     let _ = options;
-    match url.scheme() {
+    let Some(kind) = kind_of(url.scheme()) else {
+        return Err(QueueError::Refused(format!(
+            "unknown kind of queue {}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka",
+            url.scheme()
+        )));
+    };
+    match kind {
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
+        OptionalPart::PostgreSql => Ok(Arc::new(PostgresQueue::open(url, options).await?)),
         #[cfg(feature = "pubsub")]
-        "pubsub" => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
+        OptionalPart::PubSub => Ok(Arc::new(crate::pubsub::PubsubQueue::open(url, options).await?)),
         #[cfg(feature = "sqs")]
-        "sqs" | "sqs+http" => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
+        OptionalPart::Sqs => Ok(Arc::new(crate::sqs::SqsQueue::open(url, options).await?)),
         #[cfg(feature = "nats")]
-        "nats" | "tls+nats" => Ok(Arc::new(NatsQueue::open(url, options).await?)),
+        OptionalPart::Nats => Ok(Arc::new(NatsQueue::open(url, options).await?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Ok(Arc::new(RedisQueue::open(url, options).await?)),
+        OptionalPart::Redis => Ok(Arc::new(RedisQueue::open(url, options).await?)),
         #[cfg(feature = "kafka")]
-        "kafka" | "kafka+tls" => Ok(Arc::new(crate::kafka::KafkaQueue::open(url, options).await?)),
+        OptionalPart::Kafka => Ok(Arc::new(crate::kafka::KafkaQueue::open(url, options).await?)),
         #[cfg(feature = "rabbitmq")]
-        "amqp" | "amqps" => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
-        other => Err(QueueError::Refused(format!(
-            "unknown kind of queue {other}://; expected a SQLite file, postgres, redis, rediss, amqp, amqps, nats, tls+nats, sqs, pubsub or kafka"
-        ))),
+        OptionalPart::RabbitMq => Ok(Arc::new(crate::rabbitmq::RabbitQueue::open(url, options).await?)),
+        missing => Err(QueueError::Refused(MissingPart(missing).to_string())),
     }
 }
 

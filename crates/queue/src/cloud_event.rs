@@ -33,8 +33,13 @@ fn wrong(message: impl Into<String>) -> NotATask {
 
 /// The task of an event in structured mode; `None` if the body is not an event.
 pub(crate) fn from_envelope(body: &[u8]) -> Option<Result<Geotask, NotATask>> {
-    let attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
-    attributes.contains_key("specversion").then(|| {
+    let probe: EventProbe = serde_json::from_slice(body).ok()?;
+    probe.specversion.as_ref()?;
+    let EventMembers(attributes) = match serde_json::from_slice(body) {
+        Ok(members) => members,
+        Err(error) => return Some(Err(not_json(&error))),
+    };
+    Some((|| {
         let mut event = CloudEvent::default();
         for (name, value) in &attributes {
             match name.as_str() {
@@ -50,7 +55,45 @@ pub(crate) fn from_envelope(body: &[u8]) -> Option<Result<Geotask, NotATask>> {
             }
         }
         event.task()
-    })
+    })())
+}
+
+/// The most members of an event.
+const MEMBERS_MAX: usize = 1000;
+
+/// Whether a message is an event, found without keeping anything of it.
+#[derive(serde::Deserialize)]
+struct EventProbe {
+    specversion: Option<serde::de::IgnoredAny>,
+}
+
+/// The members of an event by their names. A message of a million members is not one, and must not become a tree.
+struct EventMembers(BTreeMap<String, Box<RawValue>>);
+
+impl<'de> serde::Deserialize<'de> for EventMembers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<EventMembers, D::Error> {
+        struct MembersVisitor;
+        impl<'de> serde::de::Visitor<'de> for MembersVisitor {
+            type Value = EventMembers;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<EventMembers, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    members.insert(name, value);
+                    if members.len() > MEMBERS_MAX {
+                        let what = format!("the event has more than {MEMBERS_MAX} attributes");
+                        return Err(serde::de::Error::custom(what));
+                    }
+                }
+                Ok(EventMembers(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
 }
 
 /// The task of an event in binary mode: attributes in the headers, data in the body. `None` if the

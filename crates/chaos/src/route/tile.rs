@@ -7,9 +7,7 @@ use crate::fate::RowFate;
 use crate::hash;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
-
-/// The signature of a PNG.
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+use crate::world;
 
 pub(super) fn answer(config: &Config, request: &ReceivedRequest) -> ResponseDraft {
     let target = request.target.trim_start_matches("/tiles/");
@@ -17,7 +15,7 @@ pub(super) fn answer(config: &Config, request: &ReceivedRequest) -> ResponseDraf
     if draw < config.no_match {
         return ResponseDraft { row: RowFate::NoMatch, ..ResponseDraft::new(404, "text/plain", "no tile\n") };
     }
-    ResponseDraft::new(200, "image/png", [PNG, target.as_bytes()].concat()).worked()
+    ResponseDraft::new(200, "image/png", world::tile(target)).worked()
 }
 
 pub(super) fn refusal(status: u16) -> ResponseDraft {

@@ -86,7 +86,7 @@ pub(crate) fn get(handle: &Handle, target: &str) -> Got {
 pub(crate) fn call(handle: &Handle, method: &str, target: &str, headers: &str, body: &str) -> Got {
     let length = body.len();
     let request = format!(
-        "{method} {target} HTTP/1.1\r\nHost: chaos.test\r\nConnection: close\r\nContent-Length: {length}\r\n\
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\
          {headers}\r\n{body}"
     );
     send(handle.addr(), request.as_bytes())

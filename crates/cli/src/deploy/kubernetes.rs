@@ -1,9 +1,10 @@
-//! Manifests for Kubernetes, written by hand: workers with their probes and a disruption budget, and
-//! autoscalers, one for each broker.
+//! Manifests for Kubernetes, written by hand: workers with their probes and a disruption budget, what they may
+//! reach, and autoscalers, one for each broker.
 
 /// The files.
 pub(super) const FILES: &[(&str, &str)] = &[
     ("kubernetes/worker.yaml", include_str!("../../../../deploy/kubernetes/worker.yaml")),
+    ("kubernetes/networkpolicy.yaml", include_str!("../../../../deploy/kubernetes/networkpolicy.yaml")),
     ("kubernetes/hpa.yaml", include_str!("../../../../deploy/kubernetes/hpa.yaml")),
     ("kubernetes/keda-redis.yaml", include_str!("../../../../deploy/kubernetes/keda-redis.yaml")),
     ("kubernetes/keda-rabbitmq.yaml", include_str!("../../../../deploy/kubernetes/keda-rabbitmq.yaml")),
@@ -76,7 +77,8 @@ mod tests {
                 assert!(authentication.is_null() || all().iter().any(same), "{path} has no {authentication}");
             }
         }
-        assert_eq!(scalers, FILES.len() - 1);
+        // All but the workers themselves and what they may reach.
+        assert_eq!(scalers, FILES.len() - 2);
     }
 
     #[test]
@@ -100,5 +102,50 @@ mod tests {
         let (_, unit) =
             files().into_iter().find(|(path, _)| *path == "systemd/tidegate-worker@.service").unwrap();
         assert!(seconds(&unit, "TimeoutStopSec=") > seconds(&unit, "--drain "));
+    }
+    #[test]
+    fn the_image_is_named_by_the_version_of_this_program_and_a_digest() {
+        let image = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        let (name, digest) = image.as_str().unwrap().split_once("@sha256:").unwrap();
+        assert_eq!(name, format!("tidegate:{}", env!("CARGO_PKG_VERSION")));
+        assert!(digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()), "{digest}");
+    }
+
+    #[test]
+    fn secrets_are_files_and_what_a_pod_writes_is_bounded() {
+        let pod = of_kind("Deployment")["spec"]["template"]["spec"].clone();
+        let container = &pod["containers"][0];
+        assert!(container["env"].is_null() && container["envFrom"].is_null(), "a secret in the environment");
+        let volumes = pod["volumes"].as_array().unwrap();
+        assert!(volumes.iter().any(|volume| volume["secret"]["secretName"].is_string()));
+        for volume in volumes.iter().filter(|volume| !volume["emptyDir"].is_null()) {
+            assert!(volume["emptyDir"]["sizeLimit"].is_string(), "{volume}");
+        }
+        assert!(container["resources"]["limits"]["ephemeral-storage"].is_string());
+    }
+
+    #[test]
+    fn a_pod_does_not_reach_the_credentials_of_its_node() {
+        let policy = of_kind("NetworkPolicy");
+        assert_eq!(policy["spec"]["podSelector"], of_kind("PodDisruptionBudget")["spec"]["selector"]);
+        let rules = policy["spec"]["egress"].as_array().unwrap();
+        for block in rules.iter().flat_map(|rule| rule["to"].as_array().unwrap()) {
+            let open = block["ipBlock"]["cidr"] == "0.0.0.0/0";
+            let except = block["ipBlock"]["except"].as_array().into_iter().flatten();
+            assert!(!open || except.into_iter().any(|range| range == "169.254.0.0/16"), "{block}");
+        }
+    }
+
+    #[test]
+    fn autoscalers_reach_brokers_by_tls() {
+        let plain = |text: &&str| text.contains("amqp://") || text.contains("enableTLS: \"false\"");
+        let faults: Vec<_> = FILES.iter().filter(|(_, text)| plain(text)).map(|(path, _)| path).collect();
+        assert!(faults.is_empty(), "{faults:?}");
+        for (broker, setting) in
+            [("redis", "enableTLS: \"true\""), ("kafka", "tls: enable"), ("nats", "useHttps: \"true\"")]
+        {
+            let (_, text) = FILES.iter().find(|(path, _)| path.contains(&format!("keda-{broker}"))).unwrap();
+            assert!(text.contains(setting), "{broker}");
+        }
     }
 }

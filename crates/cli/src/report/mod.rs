@@ -21,6 +21,7 @@ use std::time::Duration;
 pub(crate) use bars::percent_text;
 use bars::{Bar, BarSegment};
 use map::{MapArea, MarkerLayer, MarkerShape};
+use tidegate_client::objects::AllowedObjects;
 use tidegate_pipeline::gate::Reading;
 use tidegate_pipeline::telemetry::{LimitSummary, PlaceKind, RecordEnd, Summary, Telemetry};
 use tidegate_sim::report::{escape, html};
@@ -77,6 +78,8 @@ pub(crate) struct ReportPage<'a> {
     pub(crate) notes: &'a [String],
     /// The effective policy: names and values, by section.
     pub(crate) policy: &'a [(String, Vec<(String, String)>)],
+    /// The rasters that may be looked at.
+    pub(crate) objects: &'a AllowedObjects,
 }
 
 /// Renders the page.
@@ -86,7 +89,7 @@ pub(crate) fn page(report: &ReportPage<'_>) -> String {
     main.push_str(&books(report));
     let (rasters, seen) = report.telemetry.rasters.all();
     let words = [report.words.written, report.words.no_match, report.words.failed];
-    let (areas, pictures) = rasters::section(&rasters, seen, words);
+    let (areas, pictures) = rasters::section(&rasters, seen, words, report.objects);
     main.push_str(&places(report, &areas));
     main.push_str(&pictures);
     if summary.calls > 0 {
@@ -465,6 +468,7 @@ mod tests {
             seen: &Observation::default(),
             notes: &["<u>".to_owned()],
             policy: &[("retry_policy".into(), vec![("max_attempts".into(), "5".into())])],
+            objects: &AllowedObjects::default(),
         });
         assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<u>"));
         assert!(page.contains("a &amp; b &lt;i&gt;") && page.contains("&lt;script&gt;"));

@@ -1,9 +1,11 @@
 //! The report of a pipeline run: what the registry does not contain.
 
+use std::path::Path;
+
 use serde_json::Value as Json;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::now_ms;
-use tidegate_pipeline::manifest::Manifest;
+use tidegate_pipeline::manifest::{Manifest, objects};
 use tidegate_pipeline::run::{End, RunError, RunReport as Result};
 use tidegate_pipeline::telemetry::Telemetry;
 
@@ -15,7 +17,7 @@ use crate::summary::by_service;
 
 /// The report of a run, whatever its outcome.
 pub(crate) fn pipeline(
-    manifest: &Manifest,
+    (manifest, folder): (&Manifest, &Path),
     result: &std::result::Result<Result, RunError>,
     telemetry: &Telemetry,
     seen: &Observation,
@@ -89,6 +91,7 @@ pub(crate) fn pipeline(
         seen,
         notes: &notes,
         policy: &policy(manifest),
+        objects: &objects::of_rasters(&manifest.pipeline, folder).unwrap_or_default(),
     })
 }
 

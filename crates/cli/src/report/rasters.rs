@@ -5,11 +5,12 @@
 //! somebody opens the report for. Remote rasters are not fetched again.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::fs;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tidegate_client::objects::AllowedObjects;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::raster::is_remote;
 use tidegate_pipeline::telemetry::{PlaceKind, SeenRaster};
@@ -68,14 +69,20 @@ impl Album {
         self.pictures_left > 0
     }
 
-    /// Looks at the raster at an address.
-    pub(crate) fn look(&mut self, address: &str) -> RasterView {
+    /// Looks at the raster that a record names, if it may be opened.
+    pub(crate) fn look(&mut self, named: &str, allowed: &AllowedObjects) -> RasterView {
         self.pictures_left = self.pictures_left.saturating_sub(1);
-        if is_remote(address) {
+        if is_remote(named) {
             return RasterView::none("a remote raster is not fetched again");
         }
-        let opened = FileBytes::open(Path::new(address))
-            .and_then(|bytes| GeoTiff::open(Arc::new(bytes), &RasterLimits::default()));
+        // A result is named from where the run was started, other rasters from the manifest.
+        let here = || fs::canonicalize(named).map(|path| path.display().to_string()).unwrap_or_default();
+        let path = match allowed.file(named).or_else(|refused| allowed.file(&here()).map_err(|_| refused)) {
+            Ok(path) => path,
+            Err(refused) => return RasterView::none(&refused.to_string()),
+        };
+        let opened =
+            FileBytes::open(&path).and_then(|bytes| GeoTiff::open(Arc::new(bytes), &RasterLimits::default()));
         let raster = match opened {
             Ok(raster) => raster,
             Err(error) => return RasterView::none(&error.message),
@@ -106,7 +113,12 @@ fn name(address: &str) -> &str {
 }
 
 /// The rasters of a report: outlines for the map, and the section with pictures.
-pub(super) fn section(seen: &[SeenRaster], all: u64, words: [&str; 3]) -> (Vec<MapArea>, String) {
+pub(super) fn section(
+    seen: &[SeenRaster],
+    all: u64,
+    words: [&str; 3],
+    allowed: &AllowedObjects,
+) -> (Vec<MapArea>, String) {
     if seen.is_empty() {
         return (Vec::new(), String::new());
     }
@@ -122,7 +134,7 @@ pub(super) fn section(seen: &[SeenRaster], all: u64, words: [&str; 3]) -> (Vec<M
         };
         let mut ring = raster.outline.clone();
         if album.has_room() {
-            let view = album.look(&raster.address);
+            let view = album.look(&raster.address, allowed);
             shown += 1;
             cards.push_str(&card(raster, &view, word, class));
             ring = view.outline.unwrap_or(ring);
@@ -170,25 +182,30 @@ mod tests {
             code: Some("CORRUPTED_HEADER".into()),
             ..seen(PlaceKind::Dead, "no/such<i>.tif")
         });
-        let (areas, html) = section(&all, 41, ["written", "no match", "rejected"]);
+        let nothing = AllowedObjects::default();
+        let (areas, html) = section(&all, 41, ["written", "no match", "rejected"], &nothing);
         assert_eq!((areas.len(), html.matches("<li>").count()), (41, PICTURES_MAX));
         assert!(areas[0].is_dead && !areas[1].is_dead);
         assert!(html.find("such&lt;i&gt;.tif").unwrap() < html.find(">0.tif<").unwrap(), "{html}");
         assert!(html.contains("rejected: CORRUPTED_HEADER") && html.contains("24 of 41"));
         assert!(html.contains("No thumbnail: a remote raster is not fetched again"));
-        assert_eq!(section(&[], 0, ["", "", ""]).1, "");
+        assert_eq!(section(&[], 0, ["", "", ""], &nothing).1, "");
     }
 
     #[test]
     fn a_raster_that_can_be_read_has_a_picture_and_an_outline() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../raster/tests/fixtures/webp.tif");
-        let view = Album::default().look(file);
+        let none = Album::default().look(file, &AllowedObjects::default());
+        assert!(none.picture.is_err() && none.facts.is_none());
+        let mut allowed = AllowedObjects::default();
+        allowed.written(file);
+        let view = Album::default().look(file, &allowed);
         assert!(view.picture.unwrap().starts_with("data:image/png;base64,iVBORw0KGgo"));
         assert_eq!(view.facts.unwrap(), "37 × 29 pixels, 3 × uint8, EPSG:32633");
         let (lon, lat) = view.outline.unwrap()[0];
         assert!((lon - 15.0).abs() < 1e-9 && (lat - 44.25).abs() < 0.01, "{lon} {lat}");
         let mut album = Album { pictures_left: 1, len_left: 10 };
-        assert_eq!(album.look(file).picture.unwrap_err(), "left out: the page would grow");
+        assert_eq!(album.look(file, &allowed).picture.unwrap_err(), "left out: the page would grow");
         assert!(!album.has_room());
     }
 }

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Address to listen on, loopback only; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     addr: SocketAddr,
+    /// Additional host name to accept besides loopback addresses and localhost; can be repeated
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// Behave like a well-known provider; other options override it
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
@@ -216,6 +219,7 @@ fn config(args: &Args) -> Result<Config, String> {
     let faults =
         args.status.iter().chain(&args.redirect).chain(&args.range_fault).cloned().chain(simple).collect();
     Ok(Config {
+        hosts: args.allow_host.clone(),
         addr: args.addr,
         seed: args.seed,
         features: args.features,

@@ -19,6 +19,7 @@ mod geocode;
 mod init;
 mod inspect;
 mod keys;
+mod lanes;
 mod man;
 mod plan;
 mod profiles;
@@ -66,6 +67,7 @@ pub(crate) enum Verb {
     Audit(audit::Args),
     Doctor(doctor::Args),
     Keys(keys::Args),
+    Lanes(lanes::Args),
     Chaos(Box<chaos::Args>),
     Profiles(profiles::Args),
     Completions(completions::Args),
@@ -107,6 +109,7 @@ impl Verb {
             Verb::Audit(args) => audit::run(args),
             Verb::Doctor(args) => doctor::run(args),
             Verb::Keys(args) => keys::run(args),
+            Verb::Lanes(args) => lanes::run(args),
             Verb::Chaos(args) => chaos::run(args),
             Verb::Profiles(args) => profiles::run(args),
             Verb::Completions(args) => completions::run(args),

@@ -79,6 +79,11 @@ impl VariableArgs {
     pub(crate) fn map(&self) -> BTreeMap<String, String> {
         self.variables.iter().cloned().collect()
     }
+
+    /// Each as `NAME=VALUE`.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.variables.iter().map(|(name, value)| format!("{name}={value}"))
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -218,6 +223,9 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     row("fields", fields(&plan.fields_in));
     for (at, step) in plan.steps.iter().enumerate() {
         row(if at == 0 { "steps" } else { "" }, format!("{}. {step}", at + 1));
+    }
+    for (at, line) in plan.objects.iter().enumerate() {
+        row(if at == 0 { "objects" } else { "" }, line.to_string());
     }
     if plan.fields_in != plan.fields_out {
         row("become", fields(&plan.fields_out));

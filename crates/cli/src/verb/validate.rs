@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         return Ok(Exit::Done);
     }
     match args.format {
-        OutputFormat::Table => print_results(&results)?,
+        OutputFormat::Table => print_results(&args.files, &results)?,
         OutputFormat::Json => {
             let problems: Vec<_> = results
                 .iter()
@@ -94,13 +94,13 @@ fn parts(file: &Path, manifest: &Manifest) -> Value {
 }
 
 /// Prints summaries of valid manifests as data, problems of the others as messages.
-fn print_results(results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
+fn print_results(files: &[PathBuf], results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
     let mut first = true;
-    for result in results {
+    for (file, result) in files.iter().zip(results) {
         match result {
             Ok(manifest) => {
                 let gap = if first { "" } else { "\n" };
-                out::data(&format!("{gap}{}", summary(manifest)))?;
+                out::data(&format!("{gap}{}", summary(manifest, &plan::folder(file))))?;
                 first = false;
             }
             Err(rejection) => {

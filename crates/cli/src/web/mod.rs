@@ -10,11 +10,11 @@
 mod room;
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tidegate_core::host::{self, HostAddresses};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -183,11 +183,11 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
         Err(_) => return wrong("400 Bad Request", "not an HTTP request"),
     }
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    let host = hosts.next().map(|header| std::str::from_utf8(header.value));
-    let (Some(Ok(host)), None) = (host, hosts.next()) else {
+    let named = hosts.next().map(|header| std::str::from_utf8(header.value));
+    let (Some(Ok(named)), None) = (named, hosts.next()) else {
         return wrong("400 Bad Request", "exactly one Host header is required");
     };
-    if !is_ours(host, names) {
+    if !host::is_ours(named, HostAddresses::Any, names) {
         return wrong(
             "421 Misdirected Request",
             "unknown host name; use an IP address or localhost, or start with `serve --allow-host NAME`",
@@ -203,24 +203,6 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
         return wrong("400 Bad Request", "invalid path");
     }
     Some(WebRequest::Path { path: path.to_owned(), head_only })
-}
-
-/// Whether a `Host` header names this server: an IP address, which DNS cannot redirect,
-/// `localhost`, or an allowed name.
-fn is_ours(host: &str, names: &[String]) -> bool {
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        let port = port.strip_prefix(':').is_some_and(is_port) || port.is_empty();
-        return port && address.parse::<Ipv6Addr>().is_ok();
-    }
-    let name = match host.split_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        Some(_) => return false,
-        None => host,
-    };
-    name.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
-        || names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
 //! A server that says what the test tells it to, and remembers what it was sent.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,6 +29,11 @@ impl Canned {
     /// Starts at a free port. `answer` gets the head of the request and gives status line rest,
     /// headers and body, such as `200 OK\r\nX: y\r\n\r\nbody`; the length is added.
     pub(crate) fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Canned {
+        Canned::bytes(move |head| answer(head).into_bytes())
+    }
+
+    /// The same with a body that need not be text.
+    pub(crate) fn bytes(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Canned {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let canned = Canned {
             addr: listener.local_addr().unwrap(),
@@ -86,7 +90,7 @@ pub(crate) fn json(status: &str, body: &str) -> String {
     format!("{status}\r\nContent-Type: application/json\r\n\r\n{body}")
 }
 
-fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str) -> String) {
+fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str) -> Vec<u8>) {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -102,11 +106,12 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str) -> 
     }
     asked.lock().unwrap().push(Asked { head: head.clone(), body });
     let said = answer(&head);
-    let (head, body) = said.split_once("\r\n\r\n").unwrap_or((&said, ""));
-    let length = body.len();
-    let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let end = said.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(said.len());
+    let (head, body) = (&said[..end], said.get(end + 4..).unwrap_or_default());
+    let length = format!("\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let whole = [b"HTTP/1.1 ", head, length.as_bytes(), body].concat();
     // A client that has gone has its reasons.
-    let _ = stream.get_mut().write_all(text.as_bytes());
+    let _ = stream.get_mut().write_all(&whole);
 }
 
 /// An address where nobody listens, and nobody can while the socket lives.

@@ -1,8 +1,11 @@
-//! Runs the built binary and compares what it says with files.
-#![allow(dead_code, reason = "each test binary uses a part")]
+//! What tests of the built binary share: it is run, its words are compared with files, servers answer it.
+#![allow(dead_code, reason = "the program `hostile` uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
-mod running;
+pub(crate) mod canned;
+pub(crate) mod provider;
+pub(crate) mod running;
+pub(crate) mod workdir;
 
 pub(crate) use running::Ran;
 

@@ -1,5 +1,4 @@
 //! A service that misbehaves as told.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! A run of the built binary, under way and at its end.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::process::{Child, Command, Output};
 

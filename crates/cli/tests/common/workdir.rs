@@ -1,5 +1,4 @@
 //! A directory for one test, and runs of the built binary in it.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,27 @@
-//! Files made to break the reader, of every format that is read, through the built binary: each
-//! ends in an answer with its place, within the memory and the time that [`limits`] allows.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+//! Attacks through the built binary. Files made to break the reader, of every format that is read:
+//! each ends in an answer with its place, within the memory and the time that [`limits`] allows. And
+//! what is not a file: a topic per module.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
+mod addresses_in_data;
 mod blobs;
 mod columns;
+#[path = "../common/mod.rs"]
+mod common;
 mod damage;
+mod labels;
 mod limits;
+mod paths_in_data;
+mod rasters;
+mod rebinding;
+mod store_is_not_code;
+mod strangers;
 mod tables;
 mod texts;
+mod waits;
 mod zips;
 
+use common::{canned, running, workdir};
 use limits::Desk;
 
 /// A file, and whether it is good. It lies on the disk: what this process holds would count for the

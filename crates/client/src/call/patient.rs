@@ -4,6 +4,7 @@
 //! and steps all use it, so the same answer has the same consequence for each.
 
 use super::CallOutcome;
+use crate::duration;
 use crate::lane::LaneHandle;
 use std::fmt;
 use std::time::Duration;
@@ -60,7 +61,15 @@ fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     if code == Code::CIRCUIT_OPEN {
         return format!("{host} is failing; next call at {at}");
     }
-    match lane.state().hint {
+    let hint = lane.state().hint;
+    if let Some(hint) = hint.filter(|hint| Duration::from_secs(hint.asked_seconds) > lane.wait_max()) {
+        let (asked, cut) = (hint.asked_seconds, duration::human(lane.wait_max().as_secs_f64()));
+        return format!(
+            "{host} asked to wait {asked} s, which is cut to {cut} (`retry_policy.wait_max`); next call at {at}; \
+             `tidegate lanes clear {host}` forgets it"
+        );
+    }
+    match hint {
         Some(hint) if hint.retry_after => {
             format!("{host} asked to wait until {at} (Retry-After: {})", hint.asked_seconds)
         }

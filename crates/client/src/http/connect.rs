@@ -7,6 +7,7 @@
 
 use super::allow::{Allow, Forbidden};
 use super::failure::ConnectError;
+use super::http2::PROTOCOLS;
 use super::resolve::Resolve;
 use super::{CertificateError, platform_tls};
 use rustls::pki_types::ServerName;
@@ -50,7 +51,7 @@ impl TlsTrust {
             TlsTrust::Platform => platform_tls()?,
             TlsTrust::Given(tls) => tls.as_ref().clone(),
         };
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        tls.alpn_protocols = PROTOCOLS.iter().map(|name| name.to_vec()).collect();
         Ok(TlsConnector::from(Arc::new(tls)))
     }
 }

@@ -3,72 +3,19 @@
 //! OGC services wrap it in an exception report, ArcGIS and most others in a JSON object. A dead
 //! letter should quote this message, not the first line of its wrapper.
 
-use quick_xml::Reader;
-use quick_xml::events::Event;
 use serde_json::Value;
-
-/// The most XML events read from a document.
-const EVENTS_MAX: usize = 2_000;
+use tidegate_core::content::exception;
 
 /// The full message in a body, if it has a known structure.
-pub(super) fn message(body: &[u8]) -> Option<String> {
+#[must_use]
+pub fn message(body: &[u8]) -> Option<String> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     match body.first()? {
-        b'<' => of_xml(body),
+        b'<' => exception(body).map(|report| report.text),
         b'{' => of_json(&serde_json::from_slice(body).ok()?),
         _ => None,
     }
     .filter(|text| !text.trim().is_empty())
-}
-
-/// The texts of an OGC exception report, a WMS service exception, or an S3 error.
-fn of_xml(body: &[u8]) -> Option<String> {
-    let mut reader = Reader::from_reader(body);
-    reader.config_mut().check_end_names = false;
-    let (mut rooted, mut inside) = (false, false);
-    let mut found: Vec<String> = Vec::new();
-    for _ in 0..EVENTS_MAX {
-        match reader.read_event() {
-            Ok(Event::Start(tag)) => {
-                let name = tag.local_name();
-                if !rooted {
-                    rooted =
-                        matches!(name.as_ref(), b"ExceptionReport" | b"ServiceExceptionReport" | b"Error");
-                    if !rooted {
-                        return None;
-                    }
-                }
-                inside = matches!(name.as_ref(), b"ExceptionText" | b"ServiceException" | b"Message");
-                if inside {
-                    found.push(String::new());
-                }
-            }
-            Ok(Event::End(_)) => inside = false,
-            Ok(Event::Text(text)) if inside => {
-                found.last_mut()?.push_str(&String::from_utf8_lossy(&text));
-            }
-            Ok(Event::CData(text)) if inside => {
-                found.last_mut()?.push_str(&String::from_utf8_lossy(&text));
-            }
-            Ok(Event::GeneralRef(name)) if inside => found.last_mut()?.push_str(entity(&name)),
-            Ok(Event::Eof) | Err(_) => break,
-            Ok(_) => {}
-        }
-    }
-    let found: Vec<&str> = found.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
-    (!found.is_empty()).then(|| found.join("; "))
-}
-
-/// The five predefined XML entities; others are ignored.
-fn entity(name: &[u8]) -> &'static str {
-    match name {
-        b"lt" => "<",
-        b"gt" => ">",
-        b"amp" => "&",
-        b"quot" => "\"",
-        b"apos" => "'",
-        _ => "",
-    }
 }
 
 /// Places of the error message in ArcGIS, Google and similar services.
@@ -116,23 +63,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_an_exception_and_not_its_envelope() {
-        let ows = br#"<?xml version="1.0"?><!DOCTYPE ows:ExceptionReport SYSTEM "http://schemas.example/e.dtd">
-            <ows:ExceptionReport xmlns:ows="u"><ows:Exception exceptionCode="InvalidParameterValue" locator="typeName">
-            <ows:ExceptionText>Unknown type &lt;a:b&gt;
-               in the request</ows:ExceptionText></ows:Exception></ows:ExceptionReport>"#;
-        assert_eq!(message(ows).unwrap(), "Unknown type <a:b>\n               in the request");
-        let wms = b"<ServiceExceptionReport><ServiceException code=\"LayerNotDefined\"><![CDATA[no layer x]]></ServiceException></ServiceExceptionReport>";
-        assert_eq!(message(wms).unwrap(), "no layer x");
-        assert_eq!(
-            message(b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>").unwrap(),
-            "Reduce your rate"
-        );
-        assert_eq!(message(b"<html><body>Error</body></html>"), None);
-        assert_eq!(message(b"<ExceptionReport><Exception/></ExceptionReport>"), None);
-    }
-
-    #[test]
     fn the_message_of_an_error_object() {
         for (body, said) in [
             (
@@ -145,10 +75,13 @@ mod tests {
                 "The key is wrong.",
             ),
             (r#"{"title":"Bad Request","status":400,"detail":"limit is too large"}"#, "limit is too large"),
+            ("<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>", "Reduce your rate"),
         ] {
             assert_eq!(message(body.as_bytes()).as_deref(), Some(said), "{body}");
         }
-        for body in [r#"{"error":{"code":400}}"#, r#"{"results":[]}"#, "{", "", "plain", "[]"] {
+        for body in
+            [r#"{"error":{"code":400}}"#, r#"{"results":[]}"#, "{", "", "plain", "[]", "<html>Error</html>"]
+        {
             assert_eq!(message(body.as_bytes()), None, "{body}");
         }
     }

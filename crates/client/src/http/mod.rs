@@ -12,9 +12,11 @@
 //! | `allow`, [`address`] | which URLs and addresses are allowed |
 //! | `resolve`, `connect` | name resolution, connections |
 //! | `pool` | the pool of open connections |
+//! | `http2` | connections that calls share, with the feature `http2` |
 //! | `body` | reads a response body within limits |
 //! | `failure` | failures without a response, as signals |
 //! | `redirect` | follows redirects, drops credentials |
+//! | [`path`] | values of records in the path of a request |
 //! | `exchange` | sends a request through its lane |
 
 pub mod address;
@@ -23,7 +25,13 @@ mod body;
 mod connect;
 mod exchange;
 mod failure;
+#[cfg(not(feature = "http2"))]
+#[path = "no_http2.rs"]
+mod http2;
+#[cfg(feature = "http2")]
+mod http2;
 mod message;
+pub mod path;
 mod pool;
 mod redirect;
 pub mod request;
@@ -33,7 +41,7 @@ pub use allow::{Allow, Forbidden};
 pub use body::BodyLimits;
 pub use exchange::{Answered, Exchange, ParsedResponse, ResponseParser, ServiceDialect, Trace};
 pub use failure::HttpFailure;
-pub use message::error_in;
+pub use message::{error_in, message};
 pub(crate) use pool::ResponseBody;
 pub use request::{Credential, CredentialLocation, Request};
 pub use resolve::{Resolve, SystemResolver};
@@ -111,7 +119,7 @@ impl Response {
     pub fn excerpt(&self, chars_max: usize, redactor: &Redactor) -> String {
         // Mask before truncating: a truncated secret would not be recognized.
         let start = self.body.get(..self.body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
-        let said = message::message(start);
+        let said = message(start);
         let masked = redactor.bytes(said.as_deref().map_or(start, str::as_bytes));
         let text = String::from_utf8_lossy(masked.get(..masked.len().min(chars_max * 4)).unwrap_or_default());
         let mut out: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -193,7 +201,7 @@ impl Client {
 
     /// Sends once and returns the body unread. For object stores, whose requests are signed for one
     /// host and whose bodies have no size limit. Adds no headers and follows no redirects.
-    #[cfg(feature = "store")]
+    #[cfg(feature = "object-store")]
     pub(crate) async fn open(
         &self,
         method: Method,

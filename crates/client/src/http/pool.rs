@@ -11,14 +11,15 @@
 
 use super::connect::{Connector, MaybeTlsStream};
 use super::failure::HttpFailure;
+use super::http2::SharedConnection;
 use crate::lock::lock;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri, header};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::{TrySendError, http1};
+use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::{Position, Url};
 
-type HyperRequest = http::Request<Full<Bytes>>;
+pub(super) type HyperRequest = http::Request<Full<Bytes>>;
 
 /// Connections by origin. Clones share them.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ struct Origin {
 struct OpenConnections {
     /// The most recently used is last.
     idle: Vec<(Instant, Box<Http1Connection>)>,
-    shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
+    shared: Option<(Instant, SharedConnection)>,
 }
 
 /// An HTTP/1 connection with its request sender.
@@ -66,7 +67,7 @@ struct Http1Connection {
 /// A connection to send one request through.
 enum PooledSender {
     Own(Box<Http1Connection>),
-    Shared(http2::SendRequest<Full<Bytes>>),
+    Shared(SharedConnection),
 }
 
 impl Pool {
@@ -107,7 +108,7 @@ impl Pool {
                         Uri::builder().scheme(url.scheme()).authority(host).path_and_query(path.clone());
                     *request.uri_mut() =
                         uri.build().map_err(|_| HttpFailure::Malformed("the URL has no host".into()))?;
-                    let sent = send.try_send_request(request).await;
+                    let sent = send.send(request).await;
                     if sent.as_ref().is_err_and(|e| e.message().is_some()) {
                         lock(&origin.open).shared = None;
                     }
@@ -141,13 +142,11 @@ impl Pool {
             tokio::spawn(sweep(Arc::downgrade(&self.0), self.0.idle_timeout));
         }
         let (is_http2, io) = (stream.is_http2(), TokioIo::new(stream));
-        let failed = |e: hyper::Error| HttpFailure::of_send(&e);
         if !is_http2 {
-            let (send, connection) = http1::handshake(io).await.map_err(failed)?;
+            let (send, connection) = http1::handshake(io).await.map_err(|e| HttpFailure::of_send(&e))?;
             return Ok(PooledSender::Own(Box::new(Http1Connection { send, connection })));
         }
-        let (send, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
-        tokio::spawn(connection);
+        let send = SharedConnection::begin(io).await?;
         // If several connected at the same time, one connection is kept.
         let mut open = lock(&origin.open);
         if open.shared.as_ref().is_none_or(|(_, send)| send.is_closed()) {

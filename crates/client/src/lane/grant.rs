@@ -6,13 +6,15 @@ use super::permit::HeldPermit;
 use super::share::{HintRecord, ShareMode, ToOwner, VerdictRecord};
 use super::states::{self, LaneStateRecord};
 use super::{Due, LaneHandle, LanePermit, timer};
+use crate::duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidegate_core::hint::Hints;
+use std::time::Duration;
+use tidegate_core::hint::{Hints, SHARED_ANSWER_WAIT_MAX};
 use tidegate_core::lane as core;
 use tidegate_core::lane::fleet::MemberDemand;
 use tidegate_core::{Mono, Now, Verdict};
-use tracing::debug;
+use tracing::{debug, warn};
 
 impl LaneHandle {
     pub(super) fn settle<T>(
@@ -25,6 +27,9 @@ impl LaneHandle {
         let mut state = self.lock();
         let now = self.0.clock.mono();
         let HeldPermit { core, generation, grant, foreign } = held;
+        let wait_max = self.believed_max(&state, verdict);
+        let cut = if hints.exceed(wait_max) { Some(hints.within(wait_max)) } else { None };
+        let hints = cut.as_ref().unwrap_or(hints);
         if generation == state.generation {
             if let (Some((grant, came)), ShareMode::Member(membership)) = (grant, &state.mode) {
                 let (verdict, hints) = (VerdictRecord::of(verdict, now), HintRecord::of(hints));
@@ -48,10 +53,33 @@ impl LaneHandle {
         self.note_belief(&mut state, now);
         if !verdict.is_answer() {
             self.keep_state(&mut state, now);
+            self.say_cut(&mut state, hints);
         }
         let out = then(&mut state.core, now);
         self.pump(&mut state, now);
         out
+    }
+
+    /// The longest wait that is believed of an answer. What comes with an answer that is no refusal must not shut
+    /// a lane for long that other processes share.
+    fn believed_max(&self, state: &LockedLane, verdict: &Verdict) -> Duration {
+        let wait_max = self.0.config.wait_max;
+        let is_shared = verdict.is_answer() && state.processes > 1;
+        if is_shared { wait_max.min(SHARED_ANSWER_WAIT_MAX) } else { wait_max }
+    }
+
+    /// Says once that the server asked for a longer wait than is believed.
+    fn say_cut(&self, state: &mut LockedLane, hints: &Hints) {
+        let Some(asked) = hints.asked.filter(|_| !state.said_cut) else { return };
+        state.said_cut = true;
+        warn!(
+            target: "tidegate::lane",
+            host = self.0.key.host(),
+            asked_seconds = asked.as_secs(),
+            "the server asked to wait {} s, which is cut to {} (`retry_policy.wait_max`)",
+            asked.as_secs(),
+            duration::human(self.0.config.wait_max.as_secs_f64())
+        );
     }
 
     /// Logs and counts a change of the believed kind of limit, with the reason.

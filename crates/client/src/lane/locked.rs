@@ -47,6 +47,8 @@ pub(super) struct LockedLane {
     pub(super) believed: BelievedKind,
     /// The lane state last passed to `states`.
     pub(super) told: core::LaneState,
+    /// It was said that a wait was cut.
+    pub(super) said_cut: bool,
 }
 
 /// The result of asking the core for one permit.
@@ -94,7 +96,7 @@ impl LockedLane {
         let (promises, quota) = (self.core.state(now), self.core.reading(now.mono).quota_until);
         self.core = core::Lane::new(config);
         self.core.restore(&promises, now);
-        self.core.shut_quota(quota);
+        self.core.shut_quota(quota, now.mono);
         self.generation = self.generation.wrapping_add(1);
         self.is_full = false;
         self.burst_max = config.limit.rate_max.map(|_| config.limit.burst.unwrap_or(1.0) as u32);

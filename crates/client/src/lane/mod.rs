@@ -34,6 +34,7 @@ mod share;
 mod skip;
 mod snapshot;
 mod states;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,7 @@ pub use share::{Fleet, LaneRole, LaneScope, WhenUnreachable};
 pub use skip::{skip_waits, skipped};
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
+pub use stored::{StoredLane, clear_stored, stored};
 
 use crate::lock::lock;
 use alarm::LaneAlarm;
@@ -112,9 +114,10 @@ impl LaneHandle {
         scope: &LaneScope,
     ) -> LaneHandle {
         let states = states.map(|states| (states.clone(), states.id(&key)));
-        let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
-        let mut core = core::Lane::new(config);
         let now = clock.now();
+        let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
+        let told = told.within(now.wall, config.wait_max);
+        let mut core = core::Lane::new(config);
         core.restore(&told, now);
         // Each process its own: they all read the same file.
         let seed = u64::from(std::process::id()) ^ now.wall.millis().unsigned_abs();
@@ -145,6 +148,7 @@ impl LaneHandle {
             slack: 0,
             believed: BelievedKind::None,
             told,
+            said_cut: false,
         };
         let (rearm, drained) = Default::default();
         let crowded = AtomicBool::new(false);
@@ -157,6 +161,12 @@ impl LaneHandle {
     #[must_use]
     pub fn key(&self) -> &LaneKey {
         &self.0.key
+    }
+
+    /// The longest wait that its server is obeyed for.
+    #[must_use]
+    pub fn wait_max(&self) -> Duration {
+        self.0.config.wait_max
     }
 
     /// Its clock.

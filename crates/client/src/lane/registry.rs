@@ -8,6 +8,7 @@ use crate::lock::lock;
 use crate::secret::Secret;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tidegate_core::lane::LaneConfig;
 
 /// Lanes by key. Clones share them.
@@ -55,6 +56,13 @@ impl Lanes {
         }
     }
 
+    /// The longest wait that any of them obeys its server for, which bounds what is kept.
+    #[must_use]
+    pub fn wait_max(&self) -> Duration {
+        let table = self.table();
+        table.fixed.values().fold(self.config.wait_max, |longest, fixed| longest.max(fixed.wait_max))
+    }
+
     /// Writes the lane states to disk. Call it at the end of a run.
     pub fn flush(&self) {
         if let Some(states) = &self.states {
@@ -88,6 +96,7 @@ impl Lanes {
         let mut table = self.table();
         let fixed = table.fixed.entry(key).or_insert(*config);
         fixed.limit = fixed.limit.and(config.limit);
+        fixed.wait_max = fixed.wait_max.min(config.wait_max);
     }
 
     /// Whether both share the same lanes.

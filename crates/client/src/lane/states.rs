@@ -1,8 +1,9 @@
 //! Lane states that persist across runs.
 //!
 //! `lanes.json` in the state directory holds, per lane, until when the server accepts no calls:
-//! because of a hint, a spent quota or an open breaker ([`LaneState`]). A new lane starts with its
-//! saved state. A new wait is written when the server asks for it, by a separate thread so that no
+//! because of a hint, a spent quota or an open breaker ([`LaneState`]). No wait in it is longer than
+//! servers are obeyed for: a later time is cut when the file is read, because an older version or
+//! somebody else may have written it. A new lane starts with its saved state. A new wait is written when the server asks for it, by a separate thread so that no
 //! call waits for the disk, and at most once a second so that many short waits do not keep the disk
 //! busy; and once more at the end of the run.
 //!
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tidegate_core::hint::WAIT_MAX;
 use tidegate_core::lane::{HintState, LaneState};
 use tidegate_core::{Code, Wall};
 use tracing::warn;
@@ -46,6 +48,8 @@ pub struct LaneStates(Arc<LaneStatesInner>);
 struct LaneStatesInner {
     dir: PathBuf,
     clock: Clock,
+    /// The longest wait that is kept.
+    wait_max: Duration,
     table: Mutex<LaneStateTable>,
     /// Held while the file is written.
     writing: Mutex<()>,
@@ -73,16 +77,16 @@ pub(super) struct LaneId {
 
 /// The content of `lanes.json`.
 #[derive(Serialize, Deserialize)]
-struct LaneStateFile {
+pub(super) struct LaneStateFile {
     version: u32,
-    lanes: BTreeMap<String, LaneStateRecord>,
+    pub(super) lanes: BTreeMap<String, LaneStateRecord>,
 }
 
 /// The state of one lane in the file. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LaneStateRecord {
     /// For people who read the file; lanes are identified by the hash.
-    host: String,
+    pub(super) host: String,
     /// The end of a wait that the server asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint_until_ms: Option<i64>,
@@ -129,16 +133,23 @@ impl LaneStateRecord {
 }
 
 impl LaneStates {
-    /// The lane states in this directory. Directory and file are created with the first state.
+    /// The lane states in this directory, with waits of up to [`WAIT_MAX`]. Directory and file are created
+    /// with the first state.
     #[must_use]
     pub fn open(dir: &Path, clock: Clock) -> LaneStates {
-        let lanes = read(dir).unwrap_or_else(|why| {
+        LaneStates::open_within(dir, clock, WAIT_MAX)
+    }
+
+    /// The same with waits of up to `wait_max`.
+    #[must_use]
+    pub fn open_within(dir: &Path, clock: Clock, wait_max: Duration) -> LaneStates {
+        let lanes = read(dir).map(|lanes| within(lanes, clock.wall(), wait_max)).unwrap_or_else(|why| {
             warn!(target: "tidegate::lane", "{}: {why}; ignored", dir.join(FILE).display());
             BTreeMap::new()
         });
         let table = Mutex::new(LaneStateTable { lanes, ..LaneStateTable::default() });
         let (dir, writing, wake) = (dir.to_owned(), Mutex::default(), Mutex::default());
-        LaneStates(Arc::new(LaneStatesInner { dir, clock, table, writing, wake }))
+        LaneStates(Arc::new(LaneStatesInner { dir, clock, wait_max, table, writing, wake }))
     }
 
     /// Sets the value of the credential of this name: with another value, its lanes are different
@@ -174,12 +185,13 @@ impl LaneStates {
     /// Saves what a server asked for. Returns at once; another thread writes the file.
     pub(super) fn put(&self, lane: &LaneId, state: &LaneState) {
         {
+            let state = state.within(self.0.clock.wall(), self.0.wait_max);
             let mut table = lock(&self.0.table);
             let known = table.lanes.get(&lane.id).map(LaneStateRecord::state).unwrap_or_default();
             if !state.exceeds(&known, SLACK) {
                 return;
             }
-            table.lanes.insert(lane.id.clone(), LaneStateRecord::of(&lane.host, &known.merge(state)));
+            table.lanes.insert(lane.id.clone(), LaneStateRecord::of(&lane.host, &known.merge(&state)));
             table.dirty = true;
         }
         let mut wake = lock(&self.0.wake);
@@ -221,7 +233,7 @@ impl LaneStatesInner {
             }
             table.lanes.clone()
         };
-        if let Err(e) = write(&self.dir, lanes, self.clock.wall()) {
+        if let Err(e) = write(&self.dir, lanes, self.clock.wall(), self.wait_max) {
             lock(&self.table).dirty = true;
             warn!(target: "tidegate::lane", "cannot write {}: {e}", self.dir.join(FILE).display());
         }
@@ -234,7 +246,8 @@ impl Drop for LaneStatesInner {
     }
 }
 
-fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
+/// The records of the file, as they are in it.
+pub(super) fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
     let path = dir.join(FILE);
     match fs::metadata(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -250,14 +263,43 @@ fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
     }
 }
 
-/// Merges with the states written by other processes, drops those that have passed, and replaces
-/// the file.
-fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io::Result<()> {
+/// The records with no wait longer than `wait_max`.
+fn within(
+    lanes: BTreeMap<String, LaneStateRecord>,
+    now: Wall,
+    wait_max: Duration,
+) -> BTreeMap<String, LaneStateRecord> {
+    let cut =
+        |record: LaneStateRecord| LaneStateRecord::of(&record.host, &record.state().within(now, wait_max));
+    lanes.into_iter().map(|(id, record)| (id, cut(record))).collect()
+}
+
+/// Holds the file, so that no other process changes it.
+pub(super) fn hold(dir: &Path) -> io::Result<fs::File> {
     durable::make_dir(dir)?;
     let lock = durable::private(&dir.join("lanes.lock"))?;
     lock.lock()?;
+    Ok(lock)
+}
+
+/// Replaces the file.
+pub(super) fn replace(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>) -> io::Result<()> {
+    let form = LaneStateFile { version: VERSION, lanes };
+    let text = format!("{}\n", serde_json::to_string_pretty(&form)?);
+    durable::replace(&dir.join(FILE), text.as_bytes())
+}
+
+/// Merges with the states written by other processes, drops those that have passed, and replaces
+/// the file.
+fn write(
+    dir: &Path,
+    lanes: BTreeMap<String, LaneStateRecord>,
+    now: Wall,
+    wait_max: Duration,
+) -> io::Result<()> {
+    let _held = hold(dir)?;
     // A damaged file was reported when it was opened.
-    let mut all = read(dir).unwrap_or_default();
+    let mut all = within(read(dir).unwrap_or_default(), now, wait_max);
     for (id, entry) in lanes {
         let state = all.get(&id).map(LaneStateRecord::state).unwrap_or_default().merge(&entry.state());
         all.insert(id, LaneStateRecord::of(&entry.host, &state));
@@ -266,9 +308,7 @@ fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io:
         let state = entry.state().after(now);
         state.not_before().map(|_| (id, LaneStateRecord::of(&entry.host, &state)))
     });
-    let form = LaneStateFile { version: VERSION, lanes: all.collect() };
-    let text = format!("{}\n", serde_json::to_string_pretty(&form)?);
-    durable::replace(&dir.join(FILE), text.as_bytes())
+    replace(dir, all.collect())
 }
 
 #[cfg(test)]
@@ -355,6 +395,26 @@ mod tests {
             states.put(&id, &quota(2_000_000));
             states.flush();
             assert_eq!(read(dir.path()).unwrap().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_date_in_a_far_year_is_cut_when_it_is_read_and_when_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = LaneStates::open_within(dir.path(), clock(), Duration::MAX);
+        let (own, other) = (first.id(&key("")), first.id(&key("env:A")));
+        let far = quota(2_745_000_000_000);
+        first.put(&own, &far);
+        first.put(&other, &far);
+        first.flush();
+        assert_eq!(first.get(&own), far, "who sets it may have it");
+        let last = quota(1_000_000 + 86_400_000);
+        let second = LaneStates::open(dir.path(), clock());
+        assert_eq!((second.get(&own), second.get(&other)), (last, last));
+        second.put(&own, &LaneState { breaker_until: Some(Wall::from_millis(i64::MAX)), ..far });
+        second.flush();
+        for record in read(dir.path()).unwrap().values() {
+            assert!(record.state().not_before() <= last.quota_until, "{record:?}");
         }
     }
 

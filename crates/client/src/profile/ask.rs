@@ -8,6 +8,7 @@ use super::form::{Endpoint, RequestMethod};
 use super::template::{Placeholder, PlaceholderValues, Template, percent};
 use super::value::{Pairs, Url};
 use super::{Profile, ProfileError, Refusal};
+use crate::http::path;
 use std::fmt;
 use std::ops::Range;
 
@@ -179,6 +180,10 @@ impl Profile {
         let mut secret = Vec::new();
         if !endpoint.path.is_full(values) {
             return Err(Refusal::NoKey(self.name().into()));
+        }
+        if let Some(value) = values.address.filter(|_| endpoint.path.has(Placeholder::Address)) {
+            // The only placeholder of a path whose value comes from a record.
+            path::check_value(value).and_then(|()| path::check(&endpoint.path.plain(value)))?;
         }
         endpoint.path.put_url(values, &mut url, &mut secret);
         let before = put_pairs(&endpoint.query, values, &mut url, &mut secret, "?");

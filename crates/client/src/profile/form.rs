@@ -257,6 +257,8 @@ pub enum BodyFormat {
     Xml,
     /// Anything that is neither HTML nor empty: an image, a table.
     Binary,
+    /// A picture or a vector tile, by its bytes.
+    Tile,
     /// Anything at all.
     Any,
 }

@@ -42,6 +42,7 @@ pub use read::{GeocodeCandidate, Sniffed};
 pub use rule::SniffRule;
 pub use send::ProfileRequestBuilder;
 
+use crate::http::path::UnsafePath;
 use form::{BodyFormat, HeaderMeans, ProfileSpec, Repeat, Statuses, Unit};
 use pointer::Pointers;
 use rule::Look;
@@ -341,6 +342,14 @@ pub enum Refusal {
     },
     /// The value is not valid in this header.
     Header(String),
+    /// The value would lead to another path of the service.
+    Path(UnsafePath),
+}
+
+impl From<UnsafePath> for Refusal {
+    fn from(why: UnsafePath) -> Refusal {
+        Refusal::Path(why)
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -368,6 +377,7 @@ impl fmt::Display for Refusal {
             Refusal::Header(name) => {
                 write!(f, "the value for {name} contains characters that are not allowed in a header")
             }
+            Refusal::Path(why) => why.fmt(f),
         }
     }
 }

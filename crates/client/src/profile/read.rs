@@ -25,6 +25,7 @@ use super::rule::{Look, Scalar, Want};
 use super::{Broken, xml};
 use std::borrow::Cow;
 use tidegate_core::Code;
+use tidegate_core::content::ContentKind;
 use tidegate_core::signal::{Finding, Means};
 
 /// The number of bytes of a body that are searched for a text.
@@ -69,7 +70,7 @@ const PAGE: Finding = Finding { means: Means::Transient, code: Code::UNEXPECTED_
 const CUT: Finding = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
 
 /// The finding if the body of a success has none of these formats.
-fn odd(formats: &[BodyFormat], seen: &Body<'_>) -> Option<Finding> {
+fn odd(formats: &[BodyFormat], seen: &Body<'_>, body: &[u8]) -> Option<Finding> {
     let can = |format| formats.contains(&format);
     match seen {
         Body::Empty => Some(CUT),
@@ -77,8 +78,15 @@ fn odd(formats: &[BodyFormat], seen: &Body<'_>) -> Option<Finding> {
         Body::Json(result) if can(BodyFormat::Json) => result.as_ref().err().map(broken),
         Body::Xml(result) if can(BodyFormat::Xml) => result.as_ref().err().map(broken),
         _ if can(BodyFormat::Binary) => None,
+        Body::Other if can(BodyFormat::Tile) && is_tile(body) => None,
         _ => Some(PAGE),
     }
+}
+
+/// Whether bytes are a picture or a vector tile, which may be packed.
+fn is_tile(body: &[u8]) -> bool {
+    let kind = ContentKind::of_body(body);
+    kind.is_picture() || matches!(kind, ContentKind::VectorTile | ContentKind::Gzip)
 }
 
 const fn broken(broken: &Broken) -> Finding {
@@ -104,7 +112,7 @@ impl Profile {
             Body::Empty if status == 204 => only(Means::NoMatch, Code::NO_MATCH),
             Body::Json(Ok(pulled)) => self.answers(&pulled),
             // Reached only for a profile without `formats`: a geocoder must answer in JSON.
-            seen => Sniffed { finding: odd(&[BodyFormat::Json], &seen), answers: Vec::new() },
+            seen => Sniffed { finding: odd(&[BodyFormat::Json], &seen, body), answers: Vec::new() },
         }
     }
 
@@ -133,7 +141,8 @@ impl Profile {
             && !(status == 204 && text.is_empty())
             && !self.formats.contains(&BodyFormat::Any)
         {
-            finding = if self.is_of_type(content_type) { odd(&self.formats, &seen) } else { Some(PAGE) };
+            finding =
+                if self.is_of_type(content_type) { odd(&self.formats, &seen, body) } else { Some(PAGE) };
         }
         (finding, seen)
     }
@@ -149,7 +158,13 @@ impl Profile {
             Some(b'{' | b'[') => Body::Json(self.plan.pull(text)),
             Some(b'<') if is_html(text) => Body::Html,
             Some(b'<') => Body::Xml(xml::scan(text, &self.attributes, &self.elements)),
-            Some(_) if content_type.is_some_and(|t| starts(t, "text/html")) => Body::Html,
+            // Of text only: bytes that are a picture are one, whatever they are called.
+            Some(_)
+                if content_type.is_some_and(|t| starts(t, "text/html"))
+                    && ContentKind::of(text) == ContentKind::Text =>
+            {
+                Body::Html
+            }
             Some(_) => Body::Other,
         }
     }

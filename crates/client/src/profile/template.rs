@@ -112,6 +112,20 @@ impl Template {
         })
     }
 
+    /// Whether it has this placeholder.
+    pub(super) fn has(&self, place: Placeholder) -> bool {
+        self.places().any(|other| other == place)
+    }
+
+    /// It with this address, and nothing encoded.
+    pub(super) fn plain(&self, address: &str) -> String {
+        self.parts.iter().fold(String::new(), |all, part| match part {
+            TemplatePart::Text(text) => all + text,
+            TemplatePart::Place(Placeholder::Address) => all + address,
+            TemplatePart::Place(_) => all + "-",
+        })
+    }
+
     /// Whether all its placeholders have a value.
     pub(super) fn is_full(&self, values: &PlaceholderValues<'_>) -> bool {
         self.places().all(|p| values.has(p))

@@ -70,7 +70,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 }
 
 /// A secret that a service issued; from now on it is masked in the log.
-#[cfg(feature = "store")]
+#[cfg(feature = "object-store")]
 pub(crate) fn issued(value: String) -> Secret {
     let secret = Secret::new(value);
     redactor().add(&secret);

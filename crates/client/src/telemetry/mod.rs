@@ -7,7 +7,7 @@
 //! | [`service_metrics`] | the metrics of a service: its calls and its lanes |
 //! | [`sample`] | current values, and the Prometheus text format |
 //! | [`trace`] | spans of run, batch, call and attempt |
-//! | [`otlp`] | export of both to a collector |
+//! | [`otlp`] | export of both to a collector, with the feature `otlp` |
 //!
 //! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. A label never
 //! contains a URL or a coordinate.
@@ -16,6 +16,10 @@ pub mod calls;
 pub mod histogram;
 
 pub mod metric;
+#[cfg(not(feature = "otlp"))]
+#[path = "otlp/absent.rs"]
+pub mod otlp;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod sample;
 pub mod service_metrics;

@@ -40,6 +40,14 @@ mod span;
 
 pub use field::read;
 
+/// The longest wait that a server is obeyed for, by default. One header must not shut a host for 31 years:
+/// after this time one call asks again, and is told again what holds.
+pub const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// The longest wait that hints of an answer may cause in a lane which other processes share. An answer is
+/// no refusal: what it says of its quota paces, and must not shut the lane of others for long.
+pub const SHARED_ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
+
 /// One quota of the server, from its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quota {
@@ -66,6 +74,8 @@ pub struct Hints {
     pub retry_after: Option<Duration>,
     /// Up to four quotas, the most restrictive first.
     pub quotas: [Option<Quota>; 4],
+    /// The wait as the server sent it, if it was longer than is obeyed ([`Hints::within`]).
+    pub asked: Option<Duration>,
     /// The server clock minus the local clock in milliseconds, from the Date header.
     pub clock_offset_ms: Option<i64>,
     /// The number of headers with a known name whose value could not be parsed, wholly or in part.
@@ -73,6 +83,30 @@ pub struct Hints {
 }
 
 impl Hints {
+    /// Whether one of their waits is longer than `max`.
+    #[must_use]
+    pub fn exceed(&self, max: Duration) -> bool {
+        let is_long = |span: Option<Duration>| span.is_some_and(|span| span > max);
+        let has_long = |quota: &Quota| is_long(quota.reset) || is_long(quota.window);
+        is_long(self.retry_after) || self.quotas.iter().flatten().any(has_long)
+    }
+
+    /// The hints with no wait longer than `max`: of Retry-After, of a reset and of a window. What was asked
+    /// for is in `asked`.
+    #[must_use]
+    pub fn within(&self, max: Duration) -> Hints {
+        if !self.exceed(max) {
+            return *self;
+        }
+        let cut = |span: Option<Duration>| span.map(|span| span.min(max));
+        let asked = self.asked.or(self.throttle_wait().filter(|wait| *wait > max));
+        let mut hints = Hints { retry_after: cut(self.retry_after), asked, ..*self };
+        for quota in hints.quotas.iter_mut().flatten() {
+            (quota.reset, quota.window) = (cut(quota.reset), cut(quota.window));
+        }
+        hints
+    }
+
     /// The wait that a throttled call is asked for: Retry-After; without it the longest reset of the
     /// exhausted quotas; without those the longest reset of the quotas that do not state what is
     /// left. Only for a response that *was* a throttle: on a success the same headers describe the

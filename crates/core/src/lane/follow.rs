@@ -44,6 +44,7 @@ impl Lane {
 
     /// Takes over the answer to a call that another lane let out: what the server asked for, and nothing else.
     pub fn note_answer(&mut self, verdict: &Verdict, hints: &Hints, now: Mono) {
+        let (verdict, hints) = (&verdict.within(now, self.wait_max), &hints.within(self.wait_max));
         self.note_asked(verdict, hints, now);
         if let Some(until) = verdict.until() {
             self.limiter.hold_until(until);
@@ -59,8 +60,8 @@ impl Lane {
     }
 
     /// The quota is spent until then, as another lane to the same server knows.
-    pub fn shut_quota(&mut self, until: Mono) {
-        self.quota_until = self.quota_until.max(until);
+    pub fn shut_quota(&mut self, until: Mono, now: Mono) {
+        self.quota_until = self.quota_until.max(until.min(now + self.wait_max));
     }
 
     /// Begins without the burst of the user's own rate: another lane to the same server has just used it.

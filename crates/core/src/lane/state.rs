@@ -63,6 +63,19 @@ impl LaneState {
         }
     }
 
+    /// With no wait that ends later than `max` after `wall`: what was written down by an older version, or by
+    /// somebody else, is believed no more than what a server says. What the server asked for stays.
+    #[must_use]
+    pub fn within(&self, wall: Wall, max: Duration) -> LaneState {
+        let ms = i64::try_from(max.as_millis()).unwrap_or(i64::MAX);
+        let last = Wall::from_millis(wall.millis().saturating_add(ms));
+        LaneState {
+            hint: self.hint.map(|hint| HintState { until: hint.until.min(last), ..hint }),
+            quota_until: self.quota_until.map(|until| until.min(last)),
+            breaker_until: self.breaker_until.map(|until| until.min(last)),
+        }
+    }
+
     /// Of both, the later of each.
     #[must_use]
     pub fn merge(&self, other: &LaneState) -> LaneState {
@@ -120,7 +133,8 @@ impl Lane {
         let asked_for = hints.throttle_wait().is_some();
         if asked_for && until > now && self.hint.is_none_or(|hint| until >= hint.until) {
             let retry_after = hints.retry_after.is_some();
-            self.hint = Some(Hint { until, asked: until.since(now), code, retry_after });
+            let asked = hints.asked.unwrap_or(until.since(now));
+            self.hint = Some(Hint { until, asked, code, retry_after });
         }
     }
 
@@ -129,7 +143,7 @@ impl Lane {
     pub fn reading(&self, now: Mono) -> LaneReading {
         LaneReading {
             breaker: self.breaker.state(now),
-            hint_until: self.told_until(),
+            hint_until: self.told_until().max(self.limiter.metered_until(now)),
             hint_code: self.hint.map_or(Code::RATE_LIMITED, |hint| hint.code),
             quota_until: self.quota_until,
         }
@@ -165,7 +179,7 @@ impl Lane {
     /// Takes over what a server asked of this lane before. What has passed is left out, and
     /// nothing that the lane knows already becomes earlier.
     pub fn restore(&mut self, state: &LaneState, now: Now) {
-        let state = state.after(now.wall);
+        let state = state.after(now.wall).within(now.wall, self.wait_max);
         let mono = |until: Wall| {
             let ms = u64::try_from(until.millis_since(now.wall)).unwrap_or(0);
             now.mono + Duration::from_millis(ms)
@@ -295,6 +309,46 @@ mod tests {
         let Admit::Go(probe) = second.admit(late) else { panic!() };
         second.settle(probe, &Verdict::DONE, &Hints::default(), late);
         assert_eq!(second.breaker().state(late), BreakerState::Closed, "a probe closes it as ever");
+    }
+
+    #[test]
+    fn a_wait_is_bounded_where_it_is_told_and_where_it_is_restored() {
+        let (day, century) = (86_400, 100 * 365 * 86_400);
+        let mut lane = lane();
+        let until = Some(now(century).mono);
+        settle(&mut lane, VerdictKind::QuotaSpent { until }, Code::QUOTA_EXHAUSTED, now(0));
+        let state = lane.state(now(0));
+        assert_eq!(state.not_before(), Some(now(day).wall));
+        assert_eq!(state.hint.unwrap().asked_seconds, century as u64, "what was asked for is known");
+        assert_eq!(lane.reading(now(0).mono).quota_until, now(day).mono);
+
+        // A file of an older version, or of somebody else.
+        let far = Wall::from_secs(1_000_000 + century);
+        let hint = HintState { until: far, asked_seconds: 5, code: Code::RATE_LIMITED, retry_after: true };
+        let old = LaneState { hint: Some(hint), quota_until: Some(far), breaker_until: Some(far) };
+        let mut second = Lane::new(&LaneConfig::default());
+        second.restore(&old, restarted(0));
+        let state = second.state(restarted(0));
+        let last = Some(now(day).wall);
+        assert_eq!(
+            (state.hint.map(|hint| hint.until), state.quota_until, state.breaker_until),
+            (last, last, last)
+        );
+        second.note_answer(
+            &Verdict {
+                kind: VerdictKind::Throttled { until: Some(Mono::FAR) },
+                code: Code::RATE_LIMITED,
+                status: None,
+            },
+            &Hints { retry_after: Some(Duration::MAX), ..Hints::default() },
+            restarted(7).mono,
+        );
+        second.shut_quota(Mono::FAR, restarted(7).mono);
+        assert_eq!(second.state(restarted(0)).not_before(), last);
+        // Who sets it may have it.
+        let mut patient = Lane::new(&LaneConfig { wait_max: Duration::MAX, ..LaneConfig::default() });
+        patient.restore(&old, restarted(0));
+        assert_eq!(patient.state(restarted(0)).quota_until, Some(far));
     }
 
     #[test]

@@ -73,8 +73,13 @@ impl FailureClass {
             Code::CANCELLED,
             Code::CONFLICT,
         ];
-        const ALL_ALIKE: [Code; 4] =
-            [Code::UNAUTHORIZED, Code::FORBIDDEN, Code::TLS_FAILURE, Code::HOST_NOT_ALLOWED];
+        const ALL_ALIKE: [Code; 5] = [
+            Code::UNAUTHORIZED,
+            Code::FORBIDDEN,
+            Code::TLS_FAILURE,
+            Code::HOST_NOT_ALLOWED,
+            Code::OBJECT_NOT_ALLOWED,
+        ];
         match code {
             _ if why == Some(GiveUpReason::NotRepeatable) => FailureClass::Ambiguous,
             Code::PROCESS_CRASHED => FailureClass::Poison,
@@ -112,7 +117,7 @@ mod tests {
         let count = |class| KNOWN.iter().filter(|(code, _)| FailureClass::of(*code, None) == class).count();
         assert_eq!(
             [FailureClass::Transient, FailureClass::Poison, FailureClass::Systemic].map(count),
-            [18, 1, 4]
+            [18, 1, 5]
         );
         assert_eq!(
             FailureClass::of(Code::TIMEOUT, Some(GiveUpReason::NotRepeatable)),

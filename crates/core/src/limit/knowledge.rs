@@ -34,6 +34,20 @@ impl Limiter {
         self.not_before
     }
 
+    /// Nothing goes out before this, because a quota that headers tell is spent; in the past if none is.
+    #[must_use]
+    pub fn metered_until(&self, now: Mono) -> Mono {
+        if !self.is_metered() {
+            return Mono::ZERO;
+        }
+        let committed = self.committed();
+        let spent = |meter: &QuotaMeter| match meter.ready(now, committed, self.in_flight) {
+            MeterReady::At(until) if meter.is_spent() => Some(until),
+            _ => None,
+        };
+        self.meters.iter().flatten().filter_map(spent).max().unwrap_or(Mono::ZERO)
+    }
+
     /// Whether a failure now is taken for the refusal of a limit.
     #[must_use]
     pub const fn failures_are_limit(&self) -> bool {
@@ -66,7 +80,9 @@ impl Limiter {
     /// Begins with what another limiter believed of the same server; see [`crate::lane::Lane::succeed`].
     pub(crate) fn succeed(&mut self, belief: &LimitBelief, now: Mono) {
         self.spend_burst(now);
-        if let Some(rate) = belief.rate.filter(|_| self.learn) {
+        // A rate that is told by another process is no way to shut a lane for longer than a server may.
+        let told = belief.rate.filter(|rate| rate.is_finite()).map(|rate| rate.max(RATE_TOLD_MIN));
+        if let Some(rate) = told.filter(|_| self.learn) {
             self.inherited = true;
             self.kind = LimitKind::Rate;
             self.estimate = RateEstimate::learned(now, SUCCESSOR_SHARE * rate);

@@ -151,6 +151,10 @@ const IN_FLIGHT_MIN: f64 = 4.0;
 /// Share of a rate that another limiter learned with which this one begins.
 const SUCCESSOR_SHARE: f64 = 0.9;
 
+/// The lowest rate that is taken over from another limiter, in calls per second: one call in
+/// [`WAIT_MAX`](crate::hint::WAIT_MAX).
+const RATE_TOLD_MIN: f64 = 1.0 / 86_400.0;
+
 /// How long a successor stays below the rate that it was told. What the limiter before had let out last is not
 /// known, nor how it would go on, and a window that is guessed anew may be opened with all calls at once.
 const SUCCESSOR_CEILING: Duration = Duration::from_secs(600);

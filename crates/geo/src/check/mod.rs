@@ -164,7 +164,7 @@ pub fn check(path: &Path, checks: &Checks, watch: &mut dyn Watch) -> Result<Repo
     let known = layer.crs.as_ref().filter(|_| !checks.trust_crs);
     let mut plausibility = known.map(Plausibility::new);
     let mut report = Report::new(layer);
-    let mut checker = Checker::default();
+    let mut checker = Checker::within(&checks.read.limits);
     let mut found: Vec<Warning> = Vec::new();
     let format = checks.read.format.map_or_else(|| Format::detect(path), |format| Ok(Some(format)))?;
     let is_geojson = format.is_some_and(Format::is_only_wgs84);

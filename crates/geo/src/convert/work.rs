@@ -69,7 +69,7 @@ impl Work {
             outside: steps.outside,
             promote,
             schema: Arc::new(schema),
-            checker: Checker::default(),
+            checker: Checker::within(&steps.read.limits),
             read: 0,
             left_out: 0,
             beyond: 0,

@@ -292,7 +292,7 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
         Some(Format::GeoParquet) => Err(no_parquet()),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::FlatGeobufReader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::CsvReader::open(path, options.clone())?)),
-        Some(Format::GeoPackage) => Ok(Box::new(gpkg::GpkgReader::open(path, options.layer.as_deref())?)),
+        Some(Format::GeoPackage) => gpkg::open(path, options.layer.as_deref(), &options.limits),
         None => {
             let message = unknown(path);
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
@@ -348,8 +348,8 @@ pub trait Writer: Send {
 
 #[cfg(not(feature = "parquet"))]
 fn no_parquet() -> Error {
-    Problem::new(Code::UNPROCESSABLE, "GeoParquet is not in this build: it needs the feature `parquet`")
-        .into()
+    let missing = tidegate_core::part::MissingPart(tidegate_core::part::OptionalPart::GeoParquet);
+    Problem::new(Code::UNPROCESSABLE, missing.to_string()).into()
 }
 
 /// Opens a file for writing, in the format of the options or of the file name; `-` is standard

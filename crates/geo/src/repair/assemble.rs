@@ -1,7 +1,10 @@
 //! From chosen faces to polygons that are valid.
 
-use super::graph::Graph;
-use crate::validity::{Point, is_counter_clockwise, is_nested};
+use std::collections::HashMap;
+
+use super::graph::{Graph, double_area};
+use crate::limits::{Work, WorkBound};
+use crate::validity::{Box2, BoxTree, IndexedRing, Point, is_counter_clockwise};
 
 /// A polygon: its shell and its holes, all closed.
 pub(super) type Polygon = Vec<Vec<Point>>;
@@ -12,7 +15,11 @@ pub(super) type Polygon = Vec<Vec<Point>>;
 /// clockwise: so the walk stays with one connected piece of the interior. Where a walk comes by a
 /// node twice, the loop between is cut off as a ring of its own. Rings that run counter-clockwise
 /// are shells, the others holes.
-pub(super) fn polygons(graph: &Graph, is_chosen: impl Fn(usize) -> bool) -> Vec<Polygon> {
+pub(super) fn polygons(
+    graph: &Graph,
+    is_chosen: impl Fn(usize) -> bool,
+    work: &mut Work,
+) -> Result<Vec<Polygon>, WorkBound> {
     let chosen = |half: usize| graph.face(half).is_some_and(&is_chosen);
     let mut todo: Vec<bool> = (0..graph.halves()).map(|half| chosen(half) && !chosen(half ^ 1)).collect();
     let mut rings: Vec<Vec<Point>> = Vec::new();
@@ -35,12 +42,12 @@ pub(super) fn polygons(graph: &Graph, is_chosen: impl Fn(usize) -> bool) -> Vec<
         }
         cut_loops(graph, &walk, &mut rings);
     }
-    nest(rings)
+    nest(rings, work)
 }
 
 fn cut_loops(graph: &Graph, walk: &[usize], rings: &mut Vec<Vec<Point>>) {
     let mut path: Vec<usize> = Vec::new();
-    let mut place_of: std::collections::HashMap<usize, usize> = std::collections::HashMap::new();
+    let mut place_of: HashMap<usize, usize> = HashMap::new();
     let mut close = |path: &mut Vec<usize>, from: usize| {
         let mut ring: Vec<Point> = path.drain(from..).map(|half| graph.point(half)).collect();
         ring.extend(ring.first().copied());
@@ -63,45 +70,35 @@ fn cut_loops(graph: &Graph, walk: &[usize], rings: &mut Vec<Vec<Point>>) {
 }
 
 /// Gives every hole to the smallest shell that holds it.
-fn nest(rings: Vec<Vec<Point>>) -> Vec<Polygon> {
+fn nest(rings: Vec<Vec<Point>>, work: &mut Work) -> Result<Vec<Polygon>, WorkBound> {
     let (mut shells, holes): (Vec<_>, Vec<_>) =
         rings.into_iter().partition(|ring| is_counter_clockwise(ring));
-    shells.sort_by(|a, b| super::graph::double_area(a).total_cmp(&super::graph::double_area(b)));
-    let mut polygons: Vec<(RingBox, Polygon)> =
-        shells.into_iter().map(|shell| (RingBox::of(&shell), vec![shell])).collect();
-    for hole in holes {
-        let own = RingBox::of(&hole);
-        let holder = polygons.iter_mut().find(|(room, polygon)| {
-            room.covers(&own) && polygon.first().is_some_and(|shell| is_nested(&hole, shell))
-        });
-        if let Some((_, polygon)) = holder {
+    shells.sort_by(|a, b| double_area(a).total_cmp(&double_area(b)));
+    let boxes: Vec<Box2> = shells.iter().map(|shell| Box2::around(shell)).collect();
+    let (tree, mut near) = (BoxTree::of_scattered(&boxes), Vec::new());
+    let mut indexed: HashMap<usize, IndexedRing<'_>> = HashMap::new();
+    let mut holders: Vec<Option<usize>> = Vec::with_capacity(holes.len());
+    for hole in &holes {
+        let own = Box2::around(hole);
+        tree.find(work, |around| around.covers(&own), &mut near)?;
+        // They are in the order of their areas.
+        near.sort_unstable();
+        let mut holder = None;
+        for at in &near {
+            let Some(shell) = shells.get(*at) else { continue };
+            if indexed.entry(*at).or_insert_with(|| IndexedRing::new(shell)).holds(hole, work)? {
+                holder = Some(*at);
+                break;
+            }
+        }
+        holders.push(holder);
+    }
+    drop(indexed);
+    let mut polygons: Vec<Polygon> = shells.into_iter().map(|shell| vec![shell]).collect();
+    for (hole, holder) in holes.into_iter().zip(holders) {
+        if let Some(polygon) = holder.and_then(|at| polygons.get_mut(at)) {
             polygon.push(hole);
         }
     }
-    polygons.into_iter().map(|(_, polygon)| polygon).collect()
-}
-
-/// The smallest upright rectangle around a ring.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RingBox {
-    low: Point,
-    high: Point,
-}
-
-impl RingBox {
-    pub(super) fn of(ring: &[Point]) -> RingBox {
-        let start = RingBox { low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] };
-        ring.iter().fold(start, |RingBox { low, high }, [x, y]| RingBox {
-            low: [low[0].min(*x), low[1].min(*y)],
-            high: [high[0].max(*x), high[1].max(*y)],
-        })
-    }
-
-    fn covers(&self, other: &RingBox) -> bool {
-        self.holds(other.low) && self.holds(other.high)
-    }
-
-    pub(super) fn holds(&self, p: Point) -> bool {
-        (0..2).all(|i| self.low[i] <= p[i] && p[i] <= self.high[i])
-    }
+    Ok(polygons)
 }

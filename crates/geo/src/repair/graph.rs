@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::assemble::RingBox;
 use super::node::Segment;
-use crate::validity::{Location, Point, compare_angle, locate};
+use crate::limits::{Work, WorkBound};
+use crate::validity::{Box2, BoxTree, IndexedRing, Location, Point, compare_angle};
 
 /// The face outside everything.
 pub(super) const OUTSIDE: usize = 0;
@@ -34,7 +34,10 @@ pub(super) struct Graph {
 impl Graph {
     /// The drawing of these segments, each of a ring; those that lie on each other are one edge. Edges
     /// are in the order of their places, so that it does not matter where rings begin.
-    pub(super) fn new(segments: impl Iterator<Item = (Segment, usize)>) -> Graph {
+    pub(super) fn new(
+        segments: impl Iterator<Item = (Segment, usize)>,
+        work: &mut Work,
+    ) -> Result<Graph, WorkBound> {
         let order = |p: &Point, q: &Point| p[0].total_cmp(&q[0]).then(p[1].total_cmp(&q[1]));
         // 0 and -0 are one place.
         let plain = |p: Point| p.map(|x| x + 0.0);
@@ -60,15 +63,16 @@ impl Graph {
                 graph.turns.push(Vec::new());
             }
             if let Some(turns) = graph.turns.last_mut() {
-                match turns.iter_mut().find(|(known, _)| *known == ring) {
+                // Segments come in the order of their rings, and sorting keeps that of equal ones.
+                match turns.last_mut().filter(|(known, _)| *known == ring) {
                     Some((_, count)) => *count += turn,
                     None => turns.push((ring, turn)),
                 }
             }
         }
         graph.sort_leaving();
-        graph.find_faces();
-        graph
+        graph.find_faces(work)?;
+        Ok(graph)
     }
 
     pub(super) fn point(&self, half: usize) -> Point {
@@ -112,7 +116,7 @@ impl Graph {
         (1..=list.len()).filter_map(move |step| list.get((place + list.len() - step) % list.len()).copied())
     }
 
-    fn find_faces(&mut self) {
+    fn find_faces(&mut self, work: &mut Work) -> Result<(), WorkBound> {
         let mut walk_of = vec![usize::MAX; self.from.len()];
         let mut walks: Vec<Vec<usize>> = Vec::new();
         for start in 0..self.from.len() {
@@ -136,6 +140,9 @@ impl Graph {
         let outer = self.outer_walks(&walk_of);
         let part_of_walk = self.parts(&walks);
         let rooms = if outer.len() > 1 { self.rooms(&walks, &outer) } else { Vec::new() };
+        let boxes: Vec<Box2> = rooms.iter().map(|room| room.around).collect();
+        let mut finder =
+            RoomFinder { rooms: &rooms, tree: BoxTree::of_scattered(&boxes), indexed: HashMap::new() };
         let mut face_of_walk: Vec<usize> = vec![OUTSIDE; walks.len()];
         let mut faces = 1;
         for (walk, face) in face_of_walk.iter_mut().enumerate() {
@@ -145,7 +152,7 @@ impl Graph {
             }
         }
         for (walk, leftmost) in &outer {
-            let holder = holder(*leftmost, *walk, &rooms, &part_of_walk);
+            let holder = finder.holder(*leftmost, *walk, &part_of_walk, work)?;
             let face = holder.and_then(|holder| face_of_walk.get(holder)).copied().unwrap_or(OUTSIDE);
             if let Some(slot) = face_of_walk.get_mut(*walk) {
                 *slot = face;
@@ -153,6 +160,7 @@ impl Graph {
         }
         self.face = walk_of.iter().map(|walk| face_of_walk.get(*walk).copied().unwrap_or(OUTSIDE)).collect();
         self.faces = faces;
+        Ok(())
     }
 
     /// Which connected part of the drawing each node belongs to; the smallest node stands for it.
@@ -210,7 +218,7 @@ impl Graph {
             .map(|(walk, halves)| {
                 let mut ring: Vec<Point> = halves.iter().map(|half| self.point(*half)).collect();
                 ring.extend(ring.first().copied());
-                Room { walk, area: double_area(&ring).abs(), around: RingBox::of(&ring), ring }
+                Room { walk, area: double_area(&ring).abs(), around: Box2::around(&ring), ring }
             })
             .collect()
     }
@@ -245,7 +253,7 @@ impl Graph {
 
     /// How to come from the outside to every face: half-edges in an order in which the face on the
     /// right of each is known before that on its left.
-    pub(super) fn ways_in(&self) -> Vec<usize> {
+    fn ways_in(&self) -> Vec<usize> {
         let mut halves_of: Vec<Vec<usize>> = vec![Vec::new(); self.faces.max(1)];
         for half in 0..self.from.len() {
             if let Some(list) = self.face(half ^ 1).and_then(|face| halves_of.get_mut(face)) {
@@ -273,20 +281,34 @@ impl Graph {
         ways
     }
 
-    /// How often a ring winds around each face, counter-clockwise counting up. Only the drawing is
+    /// The rings that wind around each face, and how often, counter-clockwise counting up. Only the drawing is
     /// asked: no place has to be found within a face that may be thinner than doubles can tell.
-    pub(super) fn windings(&self, ring: usize, ways_in: &[usize]) -> Vec<i64> {
-        let mut windings = vec![0; self.faces.max(1)];
-        for half in ways_in {
-            let turns =
-                self.turns.get(half / 2).and_then(|turns| turns.iter().find(|(known, _)| *known == ring));
-            let turn = turns.map_or(0, |(_, turn)| if half % 2 == 0 { *turn } else { -turn });
-            let right = self.face(half ^ 1).and_then(|face| windings.get(face)).copied().unwrap_or(0);
-            if let Some(left) = self.face(*half).and_then(|face| windings.get_mut(face)) {
-                *left = right + turn;
+    pub(super) fn windings(&self, work: &mut Work) -> Result<Vec<Vec<(usize, i64)>>, WorkBound> {
+        let mut windings: Vec<Vec<(usize, i64)>> = vec![Vec::new(); self.faces.max(1)];
+        for half in self.ways_in() {
+            let (Some(left), Some(right)) = (self.face(half), self.face(half ^ 1)) else { continue };
+            let turns = self.turns.get(half / 2).map_or(&[][..], Vec::as_slice);
+            let known = windings.get(right).map_or(&[][..], Vec::as_slice);
+            work.take(known.len() + turns.len())?;
+            // Both are in the order of the rings.
+            let mut around = Vec::with_capacity(known.len() + turns.len());
+            let mut rest = known.iter().copied().peekable();
+            for (ring, turn) in turns {
+                let turn = if half % 2 == 0 { *turn } else { -turn };
+                while let Some(before) = rest.next_if(|(other, _)| other < ring) {
+                    around.push(before);
+                }
+                let count = rest.next_if(|(other, _)| other == ring).map_or(0, |(_, count)| count) + turn;
+                if count != 0 {
+                    around.push((*ring, count));
+                }
+            }
+            around.extend(rest);
+            if let Some(slot) = windings.get_mut(left) {
+                *slot = around;
             }
         }
-        windings
+        Ok(windings)
     }
 
     /// How many faces there are, the outside included.
@@ -304,15 +326,43 @@ impl Graph {
 struct Room {
     walk: usize,
     area: f64,
-    around: RingBox,
+    around: Box2,
     ring: Vec<Point>,
 }
 
-/// The walk around the smallest face that holds a point of another part.
-fn holder(p: Point, own: usize, rooms: &[Room], parts: &[usize]) -> Option<usize> {
-    let other = |room: &&Room| parts.get(room.walk) != parts.get(own) && room.around.holds(p);
-    let holding = rooms.iter().filter(other).filter(|room| locate(p, &room.ring) == Location::Inside);
-    holding.reduce(|best, room| if room.area < best.area { room } else { best }).map(|room| room.walk)
+/// The faces, found by a point in them.
+struct RoomFinder<'a> {
+    rooms: &'a [Room],
+    tree: BoxTree,
+    indexed: HashMap<usize, IndexedRing<'a>>,
+}
+
+impl RoomFinder<'_> {
+    /// The walk around the smallest face that holds a point of another part.
+    fn holder(
+        &mut self,
+        p: Point,
+        own: usize,
+        parts: &[usize],
+        work: &mut Work,
+    ) -> Result<Option<usize>, WorkBound> {
+        let mut near = Vec::new();
+        self.tree.find(work, |around| around.holds(p), &mut near)?;
+        let area = |at: &usize| self.rooms.get(*at).map_or(f64::INFINITY, |room| room.area);
+        // The first of the smallest, as they are given.
+        near.sort_by(|a, b| area(a).total_cmp(&area(b)).then(a.cmp(b)));
+        for at in near {
+            let Some(room) = self.rooms.get(at) else { continue };
+            if parts.get(room.walk) == parts.get(own) {
+                continue;
+            }
+            let ring = self.indexed.entry(at).or_insert_with(|| IndexedRing::new(&room.ring));
+            if ring.locate(p, work)? == Location::Inside {
+                return Ok(Some(room.walk));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Twice the area of a closed ring, positive if counter-clockwise.

@@ -22,7 +22,6 @@
 //! to a collection: a layer of polygons stays a layer of polygons. Valid geometry is not touched.
 
 mod assemble;
-mod effort;
 mod fit;
 mod graph;
 mod node;
@@ -33,9 +32,9 @@ mod structure;
 pub use fit::{Fit, fit};
 pub use small::{close_rings, drop_repeated, extract, promote, wind};
 
-use crate::validity::{Checker, Flaw, Point, Reason};
+use crate::limits::{Work, WorkBound};
+use crate::validity::{Checker, Flaw, Point, Reason, edges_at_most};
 use crate::wkb::{Cursor, Dim, Event, Shape, write};
-use effort::{Effort, TooCostly};
 
 /// How to make surfaces valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,37 +90,41 @@ pub fn make_valid(wkb: &[u8], checker: &mut Checker, out: &mut Vec<u8>) -> Outco
 }
 
 /// Makes canonical well-known binary valid, appending the result to `out`. What was valid is
-/// appended as it was, and so is what cannot be repaired, or not within what a repair may cost
-/// ([`Reason::TooCostly`]).
+/// appended as it was, and so is what cannot be repaired, or not within the work that the checker may
+/// do ([`Reason::TooCostly`]).
 pub fn make_valid_by(wkb: &[u8], method: Method, checker: &mut Checker, out: &mut Vec<u8>) -> Outcome {
-    let Some(flaw) = checker.first_flaw(wkb) else {
+    checker.work.begin(edges_at_most(wkb));
+    let Some(flaw) = checker.flaw_of(wkb) else {
         out.extend_from_slice(wkb);
         return Outcome::Valid;
     };
-    if matches!(flaw.reason, Reason::InvalidCoordinate | Reason::NotWkb) {
+    if matches!(flaw.reason, Reason::InvalidCoordinate | Reason::NotWkb | Reason::TooCostly(_)) {
         out.extend_from_slice(wkb);
         return Outcome::Hopeless(flaw);
     }
     let mut first: Option<Repaired> = None;
     let mut now = wkb.to_vec();
-    let mut effort = Effort::default();
     for _ in 0..TRIES_MAX {
         let mut next = Vec::with_capacity(now.len());
         let mut round = Repaired::default();
-        if let Err(TooCostly) = rebuild(&now, method, &mut next, &mut round, &mut effort) {
+        if let Err(bound) = rebuild(&now, method, &mut next, &mut round, &mut checker.work) {
             out.extend_from_slice(wkb);
-            return Outcome::Hopeless(Flaw { reason: Reason::TooCostly, ..flaw });
+            return Outcome::Hopeless(Flaw { reason: Reason::TooCostly(bound), ..flaw });
         }
         now = next;
         // What was there before shows in the first round.
         let first = *first.get_or_insert(round);
         let (area, length) = ((first.area.0, round.area.1), (first.length.0, round.length.1));
-        match checker.first_flaw(&now) {
+        match checker.flaw_of(&now) {
             None => {
                 out.extend_from_slice(&now);
                 return Outcome::Repaired(Repaired { area, length, ..first });
             }
             Some(flaw) if flaw.reason == Reason::NotWkb => break,
+            Some(flaw) if matches!(flaw.reason, Reason::TooCostly(_)) => {
+                out.extend_from_slice(wkb);
+                return Outcome::Hopeless(flaw);
+            }
             Some(_) => {}
         }
     }
@@ -135,8 +138,8 @@ fn rebuild(
     method: Method,
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
-    effort: &mut Effort,
-) -> Result<(), TooCostly> {
+    work: &mut Work,
+) -> Result<(), WorkBound> {
     let mut cursor = Cursor::default();
     let mut open: Vec<(Shape, usize, usize)> = Vec::new();
     let mut polygons: Vec<Vec<Vec<Point>>> = Vec::new();
@@ -179,7 +182,7 @@ fn rebuild(
                 let level = open.pop();
                 if surface == Some(open.len()) {
                     surface = None;
-                    write_surface(&polygons, method, shape, out, repaired, effort)?;
+                    write_surface(&polygons, method, shape, out, repaired, work)?;
                 } else if let (None, Some((shape, count, hole))) = (surface, level)
                     && !matches!(shape, Shape::Point | Shape::LineString)
                 {
@@ -220,23 +223,21 @@ fn write_surface(
     shape: Shape,
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
-    effort: &mut Effort,
-) -> Result<(), TooCostly> {
+    work: &mut Work,
+) -> Result<(), WorkBound> {
     let edges = |(number, ring): (usize, &Vec<Point>)| {
         let edges = ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?)));
         edges.map(|edge| (edge, number)).collect::<Vec<_>>()
     };
     let (segments, rings): (Vec<_>, Vec<_>) = given.iter().flatten().enumerate().flat_map(edges).unzip();
-    let pieces = node::node(&segments, effort)?.into_iter();
-    let graph = graph::Graph::new(pieces.filter_map(|(piece, source)| Some((piece, *rings.get(source)?))));
+    let pieces = node::node(&segments, work)?.into_iter();
+    let pieces = pieces.filter_map(|(piece, source)| Some((piece, *rings.get(source)?)));
+    let graph = graph::Graph::new(pieces, work)?;
     let chosen: Vec<bool> = match method {
         Method::Linework => graph.depths().iter().map(|depth| depth % 2 == 1).collect(),
-        Method::Structure => {
-            effort.covers(given.iter().map(Vec::len).sum(), graph.faces())?;
-            structure::chosen(&graph, given)
-        }
+        Method::Structure => structure::chosen(&graph, given, work)?,
     };
-    let polygons = assemble::polygons(&graph, |face| chosen.get(face).copied().unwrap_or(false));
+    let polygons = assemble::polygons(&graph, |face| chosen.get(face).copied().unwrap_or(false), work)?;
     let signed = |ring: &Vec<Point>| graph::double_area(ring) / 2.0;
     repaired.area.0 += given.iter().flatten().map(signed).sum::<f64>().abs();
     repaired.area.1 += polygons.iter().flatten().map(|ring| graph::double_area(ring) / 2.0).sum::<f64>();
@@ -271,6 +272,7 @@ fn write_polygon(polygon: &[Vec<Point>], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::RecordLimits;
 
     fn repaired(text: &str) -> String {
         let (mut wkb, mut out) = (Vec::new(), Vec::new());
@@ -308,6 +310,43 @@ mod tests {
         let Outcome::Hopeless(flaw) = outcome else { panic!("{outcome:?}") };
         assert_eq!(flaw.reason.code(), tidegate_core::Code::REPAIR_TOO_COSTLY);
         assert_eq!(out, wkb, "as it was");
+        let said = flaw.to_string();
+        assert!(said.contains("`limits.work_steps` is 25000000") && said.contains("crossings"), "{said}");
+        // The bound holds for the checks of a repair too, and can be set.
+        out.clear();
+        let few = RecordLimits { work_steps_max: 0, ..RecordLimits::default() };
+        crate::wkt::read(&star(31), &mut wkb).unwrap();
+        let outcome = make_valid(&wkb[wkb.len() / 2..], &mut Checker::within(&few), &mut out);
+        assert!(matches!(outcome, Outcome::Hopeless(_)), "{outcome:?}");
+    }
+
+    /// Shapes whose parts are many and simple: the work grows with them, and not with their square.
+    #[test]
+    fn many_parts_are_repaired_within_the_work_that_their_edges_are_good_for() {
+        let few = RecordLimits { work_steps_max: 100_000, ..RecordLimits::default() };
+        let square = |x: f64, y: f64, s: f64| {
+            format!("{x} {y}, {} {y}, {} {}, {x} {}, {x} {y}", x + s, x + s, y + s, y + s)
+        };
+        let bow = |x: f64, y: f64| {
+            format!("{x} {y}, {} {}, {} {y}, {x} {}, {x} {y}", x + 1.0, y + 1.0, x + 1.0, y + 1.0)
+        };
+        let at = |n: i32| (f64::from(n % 60) * 3.0, f64::from(n / 60) * 3.0);
+        let bows: Vec<String> = (0..3600).map(|n| format!("(({}))", bow(at(n).0, at(n).1))).collect();
+        let holes: Vec<String> = (0..3600).map(|n| format!("({})", square(at(n).0, at(n).1, 1.0))).collect();
+        let same: Vec<String> = (0..2000).map(|_| format!("(({}))", bow(0.0, 0.0))).collect();
+        for text in [
+            format!("MULTIPOLYGON ({})", bows.join(", ")),
+            format!("POLYGON (({}), {}, ({}))", square(-9.0, -9.0, 300.0), holes.join(", "), bow(-5.0, -5.0)),
+            format!("MULTIPOLYGON ({})", same.join(", ")),
+        ] {
+            let (mut wkb, mut out) = (Vec::new(), Vec::new());
+            crate::wkt::read(&text, &mut wkb).unwrap();
+            for method in [Method::Linework, Method::Structure] {
+                out.clear();
+                let outcome = make_valid_by(&wkb, method, &mut Checker::within(&few), &mut out);
+                assert!(matches!(outcome, Outcome::Repaired(_)), "{method:?} {}: {outcome:?}", &text[..40]);
+            }
+        }
     }
 
     #[test]

@@ -6,8 +6,10 @@
 //! coordinate become one (`snap`), or within more, as GEOS does it, so that the same dust vanishes;
 //! what still meets after that is cut again until nothing does. Rounds are bounded.
 
-use super::effort::{Effort, TooCostly};
+use std::collections::HashMap;
+
 use super::snap;
+use crate::limits::{Work, WorkBound};
 use crate::validity::{Meeting, Point, crossing, meeting, pairs, pairs_scattered};
 
 pub(super) type Segment = (Point, Point);
@@ -23,22 +25,85 @@ pub(super) const MANY: usize = 4096;
 
 /// The pieces of the segments, in the direction and order of each; they do not cross, and lie on each
 /// other from end to end or not at all.
-pub(super) fn node(segments: &[Segment], effort: &mut Effort) -> Result<Vec<Piece>, TooCostly> {
+pub(super) fn node(segments: &[Segment], work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
+    work.made(segments.len())?;
+    let alike = Alike::of(segments);
+    let pieces = node_each(&alike.each, work)?;
+    // What was cut has been counted once for those that are alike.
+    work.made(pieces.iter().map(|(_, source)| alike.count(*source).saturating_sub(1)).sum())?;
+    Ok(alike.all(&pieces))
+}
+
+/// Segments that lie on each other from end to end, taken once: ten thousand rings that are one would meet each
+/// other a hundred million times.
+struct Alike {
+    /// One of each.
+    each: Vec<Segment>,
+    /// The segments that it stands for, and whether they run against it.
+    members: Vec<Vec<(usize, bool)>>,
+}
+
+impl Alike {
+    fn of(segments: &[Segment]) -> Alike {
+        let bits = |p: Point| p.map(|x| (x + 0.0).to_bits());
+        let mut known: HashMap<[[u64; 2]; 2], usize> = HashMap::with_capacity(segments.len());
+        let mut alike = Alike { each: Vec::new(), members: Vec::new() };
+        for (at, (a, b)) in segments.iter().copied().enumerate() {
+            let (from, to) = (bits(a), bits(b));
+            let is_turned = from > to;
+            let ends = if is_turned { [to, from] } else { [from, to] };
+            let number = *known.entry(ends).or_insert_with(|| {
+                alike.each.push((a, b));
+                alike.members.push(Vec::new());
+                alike.each.len() - 1
+            });
+            let against = alike.each.get(number).is_some_and(|(first, _)| bits(*first) != from);
+            if let Some(members) = alike.members.get_mut(number) {
+                members.push((at, against));
+            }
+        }
+        alike
+    }
+
+    fn count(&self, source: usize) -> usize {
+        self.members.get(source).map_or(0, Vec::len)
+    }
+
+    /// The pieces of all segments, in the order and the direction of each.
+    fn all(&self, pieces: &[Piece]) -> Vec<Piece> {
+        let mut all = Vec::with_capacity(pieces.len());
+        for some in pieces.chunk_by(|(_, a), (_, b)| a == b) {
+            let source = some.first().map_or(0, |(_, source)| *source);
+            for (member, against) in self.members.get(source).into_iter().flatten() {
+                if *against {
+                    all.extend(some.iter().rev().map(|((a, b), _)| ((*b, *a), *member)));
+                } else {
+                    all.extend(some.iter().map(|(ends, _)| (*ends, *member)));
+                }
+            }
+        }
+        // As if each had been cut for itself.
+        all.sort_by_key(|(_, source)| *source);
+        all
+    }
+}
+
+fn node_each(segments: &[Segment], work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
     let whole: Vec<Piece> = segments.iter().copied().zip(0..).collect();
-    let mut pieces = cut_all(&whole, meetings(&whole, effort)?.all());
-    if meetings(&pieces, effort)?.is_none() {
+    let mut pieces = cut_all(&whole, meetings(&whole, work)?.all());
+    if meetings(&pieces, work)?.is_none() {
         return Ok(pieces);
     }
     for tolerance in snap::tolerances(segments) {
-        pieces = snap::node(&whole, tolerance, effort)?;
-        if meetings(&pieces, effort)?.is_none() {
+        pieces = snap::node(&whole, tolerance, work)?;
+        if meetings(&pieces, work)?.is_none() {
             return Ok(pieces);
         }
     }
     for _ in 0..ROUNDS_MAX {
         // What needs no new place comes first: else a doubled edge would be cut at two places that
         // differ in the last bit, and a sliver would lie between its halves.
-        let found = meetings(&pieces, effort)?;
+        let found = meetings(&pieces, work)?;
         let cuts = if found.touching.is_empty() { found.crossing } else { found.touching };
         if cuts.is_empty() {
             break;
@@ -71,13 +136,15 @@ impl Meetings {
     }
 }
 
-fn meetings(pieces: &[Piece], effort: &mut Effort) -> Result<Meetings, TooCostly> {
+fn meetings(pieces: &[Piece], work: &mut Work) -> Result<Meetings, WorkBound> {
     let mut found = Meetings::default();
     let segments: Vec<Segment> = pieces.iter().map(|(ends, _)| *ends).collect();
-    let visit = |i: usize, j: usize| {
-        let ((a, b), (c, d)) = (*segments.get(i)?, *segments.get(j)?);
+    let visit = |i: usize, j: usize, work: &mut Work| {
+        let Some(((a, b), (c, d))) = segments.get(i).copied().zip(segments.get(j).copied()) else {
+            return Ok(None);
+        };
         let node = match meeting(a, b, c, d) {
-            Meeting::Apart => return effort.saw_pair(0).err(),
+            Meeting::Apart => return Ok(None),
             Meeting::Cross => {
                 let p = crossing(a, b, c, d);
                 for (at, (from, to)) in [(i, (a, b)), (j, (c, d))] {
@@ -85,7 +152,8 @@ fn meetings(pieces: &[Piece], effort: &mut Effort) -> Result<Meetings, TooCostly
                         found.crossing.push((at, p));
                     }
                 }
-                return effort.saw_pair(pieces.len() + found.crossing.len()).err();
+                work.crossed()?;
+                return Ok(None);
             }
             Meeting::Vertex(p) => Some(p),
             Meeting::Overlap(_) => None,
@@ -95,14 +163,18 @@ fn meetings(pieces: &[Piece], effort: &mut Effort) -> Result<Meetings, TooCostly
                 let meets = node.map_or_else(|| is_between(p, from, to), |node| node == p);
                 if meets && p != from && p != to {
                     found.touching.push((at, p));
+                    work.made(1)?;
                 }
             }
         }
-        effort.saw_pair(pieces.len() + found.touching.len()).err()
+        Ok(None::<()>)
     };
-    let stopped =
-        if segments.len() > MANY { pairs_scattered(&segments, 0.0, visit) } else { pairs(&segments, visit) };
-    stopped.map_or(Ok(found), Err)
+    if segments.len() > MANY {
+        pairs_scattered(&segments, 0.0, work, visit)?;
+    } else {
+        pairs(&segments, work, visit)?;
+    }
+    Ok(found)
 }
 
 fn is_between(p: Point, a: Point, b: Point) -> bool {

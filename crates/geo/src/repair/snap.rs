@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-use super::effort::{Effort, TooCostly};
 use super::node::{Cuts, MANY, Piece, Segment, cut_all};
+use crate::limits::{Work, WorkBound};
 use crate::validity::{Meeting, Point, crossing, distance, meeting, pairs_near, pairs_scattered};
 
 const SHARE: f64 = 1e-12;
@@ -24,14 +24,17 @@ pub(super) fn tolerances(segments: &[Segment]) -> impl Iterator<Item = f64> + us
 }
 
 /// The pieces of segments, which may still meet in rare cases.
-pub(super) fn node(whole: &[Piece], tolerance: f64, effort: &mut Effort) -> Result<Vec<Piece>, TooCostly> {
+pub(super) fn node(whole: &[Piece], tolerance: f64, work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
     let mut places = SnapIndex { tolerance, cells: HashMap::new() };
     let moved = whole.iter().map(|((a, b), source)| ((places.at(*a), places.at(*b)), *source));
     let whole: Vec<Piece> = moved.filter(|((a, b), _)| a != b).collect();
     let segments: Vec<Segment> = whole.iter().map(|(ends, _)| *ends).collect();
     let mut cuts = Cuts::new();
-    let visit = |i: usize, j: usize| {
-        let (first, second) = (*segments.get(i)?, *segments.get(j)?);
+    let visit = |i: usize, j: usize, work: &mut Work| {
+        let Some((first, second)) = segments.get(i).copied().zip(segments.get(j).copied()) else {
+            return Ok(None);
+        };
+        let before = cuts.len();
         // Where they run along each other, their corners do.
         let met = match meeting(first.0, first.1, second.0, second.1) {
             Meeting::Vertex(p) => Some(p),
@@ -44,15 +47,13 @@ pub(super) fn node(whole: &[Piece], tolerance: f64, effort: &mut Effort) -> Resu
         for (at, (from, to), corners) in [(i, first, [second.0, second.1]), (j, second, [first.0, first.1])] {
             cuts.extend(corners.into_iter().filter(|p| lies_by(*p, from, to, tolerance)).map(|p| (at, p)));
         }
-        effort.saw_pair(segments.len() + cuts.len()).err()
+        work.made(cuts.len() - before)?;
+        Ok(None::<()>)
     };
-    let stopped = if segments.len() > MANY {
-        pairs_scattered(&segments, 2.0 * tolerance, visit)
+    if segments.len() > MANY {
+        pairs_scattered(&segments, 2.0 * tolerance, work, visit)?;
     } else {
-        pairs_near(&segments, 2.0 * tolerance, visit)
-    };
-    if let Some(stopped) = stopped {
-        return Err(stopped);
+        pairs_near(&segments, 2.0 * tolerance, work, visit)?;
     }
     cuts.retain(|(i, p)| segments.get(*i).is_some_and(|(a, b)| p != a && p != b));
     Ok(cut_all(&whole, cuts))

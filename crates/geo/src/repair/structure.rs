@@ -5,48 +5,94 @@
 //! taken for a shell. What any polygon covers is chosen, so that overlapping ones are joined.
 
 use super::graph::Graph;
-use crate::validity::{Location, Point, locate};
+use crate::limits::{Work, WorkBound};
+use crate::validity::{Box2, IndexedRing, Location, Point};
 
-/// Which faces to keep. The rings of the drawing are numbered through all polygons.
-pub(super) fn chosen(graph: &Graph, polygons: &[Vec<Vec<Point>>]) -> Vec<bool> {
-    let ways_in = graph.ways_in();
-    let mut numbers = 0..;
-    let mut chosen = vec![false; graph.faces()];
-    for rings in polygons {
-        let covers: Vec<Vec<bool>> = rings
-            .iter()
-            .zip(&mut numbers)
-            .map(|(_, ring)| graph.windings(ring, &ways_in).into_iter().map(|winding| winding != 0).collect())
-            .collect();
-        let Some((shell, holes)) = rings.split_first().zip(covers.split_first()).map(
-            |((shell_ring, hole_rings), (shell, holes))| {
-                let cuts: Vec<(&Vec<bool>, bool)> = hole_rings
-                    .iter()
-                    .zip(holes)
-                    .map(|(ring, hole)| (hole, meets(shell, hole) || touches(shell_ring, ring)))
-                    .collect();
-                (shell, cuts)
-            },
-        ) else {
-            continue;
-        };
-        for (face, keep) in chosen.iter_mut().enumerate() {
-            let at = |cover: &[bool]| cover.get(face).copied().unwrap_or(false);
-            let cut = holes.iter().any(|(hole, cuts)| *cuts && at(hole));
-            let apart = holes.iter().any(|(hole, cuts)| !*cuts && at(hole));
-            *keep |= at(shell) && !cut || apart;
-        }
-    }
-    chosen
+/// What a ring is to its polygon.
+#[derive(Clone, Copy, Debug)]
+struct RingRole {
+    polygon: usize,
+    /// Its place in the polygon; the shell is the first.
+    place: usize,
+    /// Whether it takes away from the shell; a hole that does not is a shell itself.
+    cuts: bool,
 }
 
-fn meets(shell: &[bool], hole: &[bool]) -> bool {
-    shell.iter().zip(hole).any(|(a, b)| *a && *b)
+/// Which faces to keep. The rings of the drawing are numbered through all polygons.
+pub(super) fn chosen(
+    graph: &Graph,
+    polygons: &[Vec<Vec<Point>>],
+    work: &mut Work,
+) -> Result<Vec<bool>, WorkBound> {
+    let covers = graph.windings(work)?;
+    let roles = polygons.iter().enumerate().flat_map(|(polygon, rings)| {
+        (0..rings.len()).map(move |place| RingRole { polygon, place, cuts: false })
+    });
+    let mut roles: Vec<RingRole> = roles.collect();
+    // A hole that shares a face with its shell meets it.
+    for rings in &covers {
+        let shells: Vec<usize> = own_shells(rings, &roles).collect();
+        for (ring, _) in rings {
+            if let Some(role) = roles.get_mut(*ring) {
+                role.cuts |= shells.binary_search(&role.polygon).is_ok();
+            }
+        }
+    }
+    for (number, rings) in polygons.iter().enumerate() {
+        let Some((shell, holes)) = rings.split_first().filter(|(_, holes)| !holes.is_empty()) else {
+            continue;
+        };
+        let first = roles.partition_point(|role| role.polygon < number);
+        let mut indexed = IndexedRing::new(shell);
+        for (hole, at) in holes.iter().zip(first + 1..) {
+            let Some(role) = roles.get_mut(at).filter(|role| !role.cuts) else { continue };
+            role.cuts = touches(shell, &mut indexed, hole, work)?;
+        }
+    }
+    let mut chosen = vec![false; graph.faces()];
+    for (rings, keep) in covers.iter().zip(&mut chosen) {
+        work.take(rings.len())?;
+        let of = |ring: &usize| roles.get(*ring).copied();
+        let mut cut: Vec<usize> = Vec::new();
+        for role in rings.iter().filter_map(|(ring, _)| of(ring)).filter(|role| role.place > 0) {
+            if role.cuts {
+                cut.push(role.polygon);
+            } else {
+                *keep = true;
+            }
+        }
+        *keep |= own_shells(rings, &roles).any(|polygon| cut.binary_search(&polygon).is_err());
+    }
+    Ok(chosen)
+}
+
+/// The polygons whose shells wind around a face, in ascending order.
+fn own_shells<'a>(rings: &'a [(usize, i64)], roles: &'a [RingRole]) -> impl Iterator<Item = usize> + 'a {
+    let shells = rings.iter().filter_map(|(ring, _)| roles.get(*ring)).filter(|role| role.place == 0);
+    shells.map(|role| role.polygon)
 }
 
 /// Whether a corner of one lies on the other.
-fn touches(a: &[Point], b: &[Point]) -> bool {
-    a.iter().any(|p| locate(*p, b) == Location::OnEdge) || b.iter().any(|p| locate(*p, a) == Location::OnEdge)
+fn touches(
+    shell: &[Point],
+    indexed: &mut IndexedRing<'_>,
+    hole: &[Point],
+    work: &mut Work,
+) -> Result<bool, WorkBound> {
+    for p in hole {
+        if indexed.locate(*p, work)? == Location::OnEdge {
+            return Ok(true);
+        }
+    }
+    let around = Box2::around(hole);
+    let mut hole = IndexedRing::new(hole);
+    work.take(shell.len() / 8)?;
+    for p in shell.iter().filter(|p| around.holds(**p)) {
+        if hole.locate(*p, work)? == Location::OnEdge {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Where a point lies from a ring, and where a segment goes from a corner.
 
 use super::Point;
+use super::boxes::{Box2, BoxTree};
 use super::side::side;
+use crate::limits::{Work, WorkBound};
 
 /// Where a point lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,32 +13,87 @@ pub(crate) enum Location {
     Outside,
 }
 
-/// Where a point lies from a closed ring, by counting the edges to its right.
-pub(crate) fn locate(p: Point, ring: &[Point]) -> Location {
+/// What an edge says of a point: that it lies on the edge (`None`), or whether the edge counts.
+fn passes(p: Point, a: Point, b: Point) -> Option<bool> {
+    if a[0] < p[0] && b[0] < p[0] {
+        return Some(false);
+    }
+    if p == b {
+        return None;
+    }
+    if a[1] == p[1] && b[1] == p[1] {
+        let is_on = a[0].min(b[0]) <= p[0] && p[0] <= a[0].max(b[0]);
+        return (!is_on).then_some(false);
+    }
+    if (a[1] > p[1]) == (b[1] > p[1]) {
+        return Some(false);
+    }
+    let turn = side(a, b, p);
+    (turn != 0.0).then_some((turn > 0.0) == (b[1] > a[1]))
+}
+
+fn location(p: Point, edges: impl Iterator<Item = (Point, Point)>) -> Location {
     let mut inside = false;
-    for (a, b) in ring.iter().copied().zip(ring.iter().copied().skip(1)) {
-        if a[0] < p[0] && b[0] < p[0] {
-            continue;
+    for (a, b) in edges {
+        match passes(p, a, b) {
+            None => return Location::OnEdge,
+            Some(counts) => inside ^= counts,
         }
-        if p == b {
-            return Location::OnEdge;
-        }
-        if a[1] == p[1] && b[1] == p[1] {
-            if a[0].min(b[0]) <= p[0] && p[0] <= a[0].max(b[0]) {
-                return Location::OnEdge;
-            }
-            continue;
-        }
-        if (a[1] > p[1]) == (b[1] > p[1]) {
-            continue;
-        }
-        let turn = side(a, b, p);
-        if turn == 0.0 {
-            return Location::OnEdge;
-        }
-        inside ^= (turn > 0.0) == (b[1] > a[1]);
     }
     if inside { Location::Inside } else { Location::Outside }
+}
+
+/// Where a point lies from a closed ring, by counting the edges to its right.
+pub(crate) fn locate(p: Point, ring: &[Point]) -> Location {
+    location(p, ring.iter().copied().zip(ring.iter().copied().skip(1)))
+}
+
+/// So many edges of a ring are worth an index.
+const EDGES_MANY: usize = 64;
+
+/// A ring in which many points are located: only edges are looked at that may count.
+#[derive(Debug)]
+pub(crate) struct IndexedRing<'a> {
+    ring: &'a [Point],
+    /// Whether it runs counter-clockwise, once that was asked for.
+    turn: Option<bool>,
+    tree: Option<BoxTree>,
+    found: Vec<usize>,
+}
+
+impl<'a> IndexedRing<'a> {
+    pub(crate) fn new(ring: &'a [Point]) -> IndexedRing<'a> {
+        let edges = || ring.iter().zip(ring.iter().skip(1)).map(|(a, b)| Box2::of(*a, *b));
+        let tree = (ring.len() > EDGES_MANY).then(|| BoxTree::of_path(edges().collect()));
+        IndexedRing { ring, turn: None, tree, found: Vec::new() }
+    }
+
+    /// As [`locate`].
+    pub(crate) fn locate(&mut self, p: Point, work: &mut Work) -> Result<Location, WorkBound> {
+        let Some(tree) = &self.tree else {
+            work.take(self.ring.len())?;
+            return Ok(locate(p, self.ring));
+        };
+        let may_count = |b: &Box2| b.min[1] <= p[1] && p[1] <= b.max[1] && p[0] <= b.max[0];
+        tree.find(work, may_count, &mut self.found)?;
+        work.take(self.found.len())?;
+        let edges = self.found.iter().filter_map(|at| Some((*self.ring.get(*at)?, *self.ring.get(at + 1)?)));
+        Ok(location(p, edges))
+    }
+
+    /// As [`is_nested`].
+    pub(crate) fn holds(&mut self, ring: &[Point], work: &mut Work) -> Result<bool, WorkBound> {
+        let Some(first) = ring.first().copied() else { return Ok(false) };
+        match self.locate(first, work)? {
+            Location::Inside => Ok(true),
+            Location::Outside => Ok(false),
+            Location::OnEdge => {
+                work.take(self.ring.len())?;
+                let turn = *self.turn.get_or_insert_with(|| is_counter_clockwise(self.ring));
+                Ok(leads_inside(ring, self.ring, turn))
+            }
+        }
+    }
 }
 
 /// Whether `ring` lies in `outer`, given that the two do not cross. Decided by its first position,
@@ -48,9 +105,15 @@ pub(crate) fn is_nested(ring: &[Point], outer: &[Point]) -> bool {
         Location::Outside => return false,
         Location::OnEdge => {}
     }
+    leads_inside(ring, outer, is_counter_clockwise(outer))
+}
+
+/// Whether a ring that starts on the edge of another goes inside of it.
+fn leads_inside(ring: &[Point], outer: &[Point], is_counter_clockwise: bool) -> bool {
+    let Some(first) = ring.first().copied() else { return false };
     let Some(next) = ring.iter().copied().find(|p| *p != first) else { return false };
     let Some((before, after)) = corner(first, outer) else { return false };
-    let (before, after) = if is_counter_clockwise(outer) { (after, before) } else { (before, after) };
+    let (before, after) = if is_counter_clockwise { (after, before) } else { (before, after) };
     goes_inside(first, before, after, next)
 }
 

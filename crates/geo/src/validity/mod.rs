@@ -15,6 +15,7 @@
 //! Every decision rests on one predicate, the side of a point from a line (`side`), and on
 //! comparing coordinates; no coordinate is ever computed, except to tell where two edges cross.
 
+mod boxes;
 mod double;
 mod locate;
 mod pair;
@@ -26,10 +27,11 @@ mod touch;
 mod tree;
 mod warn;
 
-pub use simple::is_simple;
+pub use simple::{NotSimple, is_simple};
 pub use warn::{Concern, Limits, Warning, warnings};
 
-pub(crate) use locate::{Location, compare_angle, is_counter_clockwise, is_nested, locate};
+pub(crate) use boxes::{Box2, BoxTree};
+pub(crate) use locate::{IndexedRing, Location, compare_angle, is_counter_clockwise, is_nested, locate};
 pub(crate) use pair::{Meeting, crossing, distance, meeting};
 pub(crate) use tree::{pairs, pairs_near, pairs_scattered};
 
@@ -37,6 +39,7 @@ use std::fmt;
 
 use tidegate_core::Code;
 
+use crate::limits::{RecordLimits, Work, WorkBound};
 use crate::wkb::{Cursor, Event, Shape};
 use rings::Rings;
 
@@ -63,15 +66,15 @@ pub enum Reason {
     DisconnectedInterior,
     /// The bytes are not well-known binary.
     NotWkb,
-    /// A repair would take more time or memory than it may. Only a repair finds this.
-    TooCostly,
+    /// To check or to repair it would take more work than it may.
+    TooCostly(WorkBound),
 }
 
 impl Reason {
     /// The code of the taxonomy.
     #[must_use]
     pub fn code(self) -> Code {
-        if self == Reason::TooCostly { Code::REPAIR_TOO_COSTLY } else { Code::INVALID_GEOMETRY }
+        if matches!(self, Reason::TooCostly(_)) { Code::REPAIR_TOO_COSTLY } else { Code::INVALID_GEOMETRY }
     }
 }
 
@@ -88,7 +91,7 @@ impl fmt::Display for Reason {
             Reason::NestedShells => "Nested shells",
             Reason::DisconnectedInterior => "Interior is disconnected",
             Reason::NotWkb => "Not well-known binary",
-            Reason::TooCostly => "Too many positions and crossings to repair",
+            Reason::TooCostly(bound) => return bound.fmt(f),
         })
     }
 }
@@ -106,7 +109,11 @@ pub struct Flaw {
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{} {}]", self.reason, self.x, self.y)
+        match self.reason {
+            // It is about all of the geometry.
+            Reason::TooCostly(bound) => bound.fmt(f),
+            reason => write!(f, "{reason}[{} {}]", self.x, self.y),
+        }
     }
 }
 
@@ -115,6 +122,11 @@ pub(crate) type Point = [f64; 2];
 
 fn flaw(reason: Reason, at: Point) -> Flaw {
     Flaw { reason, x: at[0], y: at[1] }
+}
+
+/// The edges of canonical well-known binary, at most: each position takes 16 bytes or more.
+pub(crate) fn edges_at_most(wkb: &[u8]) -> usize {
+    wkb.len() / 16
 }
 
 /// The first flaw of canonical well-known binary, or `None` if it is valid.
@@ -129,12 +141,27 @@ pub fn first_flaw(wkb: &[u8]) -> Option<Flaw> {
 #[derive(Debug, Default)]
 pub struct Checker {
     rings: Rings,
+    /// The work on the geometry that is being checked or repaired.
+    pub(crate) work: Work,
 }
 
 impl Checker {
-    /// The first flaw of canonical well-known binary, or `None` if it is valid.
+    /// A checker that does no more work on one geometry than this.
+    #[must_use]
+    pub fn within(limits: &RecordLimits) -> Checker {
+        Checker { work: Work::within(limits), ..Checker::default() }
+    }
+
+    /// The first flaw of canonical well-known binary, or `None` if it is valid. A geometry that takes too much
+    /// work has the flaw [`Reason::TooCostly`].
     #[must_use]
     pub fn first_flaw(&mut self, wkb: &[u8]) -> Option<Flaw> {
+        self.work.begin(edges_at_most(wkb));
+        self.flaw_of(wkb)
+    }
+
+    /// The same as a part of other work on the same geometry.
+    pub(crate) fn flaw_of(&mut self, wkb: &[u8]) -> Option<Flaw> {
         let mut cursor = Cursor::default();
         let mut surfaces_from: Option<usize> = None;
         let mut open: Vec<Shape> = Vec::new();
@@ -166,9 +193,10 @@ impl Checker {
                     open.pop();
                     if surfaces_from == Some(open.len()) {
                         surfaces_from = None;
-                        let found = polygon::first_flaw(&mut self.rings);
-                        if found.is_some() {
-                            return found;
+                        match polygon::first_flaw(&mut self.rings, &mut self.work) {
+                            Ok(None) => {}
+                            Ok(found) => return found,
+                            Err(bound) => return Some(flaw(Reason::TooCostly(bound), [f64::NAN; 2])),
                         }
                     }
                 }

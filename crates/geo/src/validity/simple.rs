@@ -3,15 +3,44 @@
 //! Ends count by the mod-2 rule, as in GEOS: the common end of a closed line is inside it, so
 //! another line may not end there. Points are simple if they differ, surfaces if each ring is.
 
+use std::fmt;
+
 use super::pair::{Meeting, crossing, meeting};
 use super::{Point, tree};
+use crate::limits::{RecordLimits, Work, WorkBound};
 use crate::wkb::{Cursor, Event, Shape};
 
-/// Where canonical well-known binary is not simple, or `Ok` if it is.
+/// Why a geometry does not pass as simple.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NotSimple {
+    /// It meets itself here.
+    At(f64, f64),
+    /// To find out would be too much work.
+    TooCostly(WorkBound),
+}
+
+impl fmt::Display for NotSimple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotSimple::At(x, y) => write!(f, "Not simple[{x} {y}]"),
+            NotSimple::TooCostly(bound) => bound.fmt(f),
+        }
+    }
+}
+
+impl From<WorkBound> for NotSimple {
+    fn from(bound: WorkBound) -> NotSimple {
+        NotSimple::TooCostly(bound)
+    }
+}
+
+/// Whether canonical well-known binary is simple: `Ok` if it is.
 ///
 /// # Errors
-/// A place where it meets itself.
-pub fn is_simple(wkb: &[u8]) -> Result<(), (f64, f64)> {
+/// A place where it meets itself, or the bound of work.
+pub fn is_simple(wkb: &[u8], limits: &RecordLimits) -> Result<(), NotSimple> {
+    let mut work = Work::within(limits);
+    work.begin(super::edges_at_most(wkb));
     let mut cursor = Cursor::default();
     let mut open: Vec<Shape> = Vec::new();
     let mut lines: Vec<Vec<Point>> = Vec::new();
@@ -26,14 +55,14 @@ pub fn is_simple(wkb: &[u8]) -> Result<(), (f64, f64)> {
                 } else {
                     lines.push(line);
                     if open.last() == Some(&Shape::Polygon) {
-                        check_lines(&mut lines)?;
+                        check_lines(&mut lines, &mut work)?;
                     }
                 }
             }
             Event::End(_) => {
                 open.pop();
                 if open.last().is_none_or(|outer| *outer == Shape::GeometryCollection) {
-                    check_lines(&mut lines)?;
+                    check_lines(&mut lines, &mut work)?;
                     check_points(&mut points)?;
                 }
             }
@@ -42,15 +71,15 @@ pub fn is_simple(wkb: &[u8]) -> Result<(), (f64, f64)> {
     Ok(())
 }
 
-fn check_points(points: &mut Vec<Point>) -> Result<(), (f64, f64)> {
+fn check_points(points: &mut Vec<Point>) -> Result<(), NotSimple> {
     points.sort_by(|a, b| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])));
     let twice =
         points.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()).copied();
     points.clear();
-    twice.map_or(Ok(()), |p| Err((p[0], p[1])))
+    twice.map_or(Ok(()), |p| Err(NotSimple::At(p[0], p[1])))
 }
 
-fn check_lines(lines: &mut Vec<Vec<Point>>) -> Result<(), (f64, f64)> {
+fn check_lines(lines: &mut Vec<Vec<Point>>, work: &mut Work) -> Result<(), NotSimple> {
     for line in lines.iter_mut() {
         line.dedup();
     }
@@ -62,7 +91,7 @@ fn check_lines(lines: &mut Vec<Vec<Point>>) -> Result<(), (f64, f64)> {
             segments.push((*a, *b));
         }
     }
-    let met = tree::pairs(&segments, |i, j| {
+    let touch = |i: usize, j: usize| -> Option<Point> {
         let ((a, b), (c, d)) = (*segments.get(i)?, *segments.get(j)?);
         let ((line, at), (other, other_at)) = (*edges.get(i)?, *edges.get(j)?);
         let node = match meeting(a, b, c, d) {
@@ -89,9 +118,10 @@ fn check_lines(lines: &mut Vec<Vec<Point>>) -> Result<(), (f64, f64)> {
         }
         let closed = |points: &[Point]| points.first() == points.last();
         (line != other && (closed(line_points) || closed(other_points))).then_some(node)
-    });
+    };
+    let met = tree::pairs(&segments, work, |i, j, _| Ok(touch(i, j)))?;
     lines.clear();
-    met.map_or(Ok(()), |p| Err((p[0], p[1])))
+    met.map_or(Ok(()), |p| Err(NotSimple::At(p[0], p[1])))
 }
 
 #[cfg(test)]
@@ -115,7 +145,7 @@ mod tests {
         ] {
             let mut wkb = Vec::new();
             crate::wkt::read(text, &mut wkb).unwrap();
-            assert_eq!(is_simple(&wkb).is_ok(), simple, "{text}");
+            assert_eq!(is_simple(&wkb, &RecordLimits::default()).is_ok(), simple, "{text}");
         }
     }
 }

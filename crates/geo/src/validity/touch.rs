@@ -18,8 +18,9 @@ impl Touches {
         Touches { of: vec![Vec::new(); rings], double: None }
     }
 
-    /// Two rings of one polygon touch here.
-    pub(super) fn add(&mut self, a: usize, b: usize, at: Point) {
+    /// Two rings of one polygon touch here. Returns how many touches were looked at.
+    pub(super) fn add(&mut self, a: usize, b: usize, at: Point) -> usize {
+        let looked = self.of.get(a).map_or(0, Vec::len);
         let known = |touches: &[(usize, Point)], other: usize| {
             touches.iter().find(|(ring, _)| *ring == other).map(|(_, place)| *place)
         };
@@ -34,6 +35,7 @@ impl Touches {
                 }
             }
         }
+        looked
     }
 
     /// A touch that closes a cycle.

@@ -14,6 +14,7 @@ use tidegate_client::store as object;
 use tidegate_core::bucket::CredentialSource;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
+use tokio::runtime::Runtime;
 
 /// The most letters in one file.
 const LETTERS_PER_FILE: usize = 20_000;
@@ -113,10 +114,9 @@ pub(super) fn archive_to(
     let refused = |what: String| LetterError::Refused(format!("letters cannot be archived to {to}: {what}"));
     let work = || -> Result<Option<Archived>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(|e| refused(e.to_string()))?.block_on(async {
-            let client = object::ObjectStoreClient::open(to, &settings_from_env(to));
-            archive(store, filter, &client.map_err(|e| refused(e.to_string()))?, now_ms).await
-        })
+        let runtime = runtime.map_err(|e| refused(e.to_string()))?;
+        let client = runtime.block_on(async { object::ObjectStoreClient::open(to, &settings_from_env(to)) });
+        archive(store, filter, (&client.map_err(|e| refused(e.to_string()))?, &runtime), now_ms)
     };
     std::thread::scope(|scope| scope.spawn(work).join())
         .unwrap_or_else(|_| Err(refused("internal error; please report this bug".into())))
@@ -125,12 +125,15 @@ pub(super) fn archive_to(
 /// Archives the letters that match a filter; `None` if there are none. Letters that are in a
 /// replay, or archived already, are left out.
 ///
+/// Why not async: a letter store in PostgreSQL waits for its server itself, which it cannot do inside
+/// a runtime.
+///
 /// # Errors
 /// When something cannot be written or does not read back as written. Then no letter is marked.
-pub async fn archive(
+pub fn archive(
     store: &mut LetterStore,
     filter: &LetterFilter,
-    to: &object::ObjectStoreClient,
+    (to, runtime): (&object::ObjectStoreClient, &Runtime),
     now_ms: i64,
 ) -> Result<Option<Archived>> {
     let mut filter = LetterFilter { after: Some(-1), ..filter.clone() };
@@ -152,7 +155,7 @@ pub async fn archive(
             text.push(b'\n');
         }
         if !rows_in.is_empty() && (end.is_none() || rows_in.len() >= LETTERS_PER_FILE) {
-            let mut file = write(to, &text, rows_in.len() as u64).await?;
+            let mut file = runtime.block_on(write(to, &text, rows_in.len() as u64))?;
             (file.first, file.last) = (std::mem::take(&mut first), std::mem::take(&mut last));
             files.push(file);
             marks.push(std::mem::take(&mut rows_in));
@@ -172,8 +175,10 @@ pub async fn archive(
         ArchiveManifest { format: "tidegate-letters-1".into(), made_ms: now_ms, who, letters, files };
     let json = serde_json::to_vec_pretty(&content).map_err(|e| LetterError::Refused(e.to_string()))?;
     let manifest = format!("manifest-{}.json", short(&json));
-    put(to, &manifest, json.clone()).await?;
-    verify(to, &manifest).await?;
+    runtime.block_on(async {
+        put(to, &manifest, json.clone()).await?;
+        verify(to, &manifest).await
+    })?;
     for (file, seqs) in content.files.iter().zip(&marks) {
         let detail = serde_json::json!({
             "manifest": manifest, "file": file.name, "sha256": file.sha256, "letters": file.letters,

@@ -38,7 +38,6 @@
 //! The rest is for operators: [`LetterFilter`] and [`LetterStore`] to query, [`remedy`] to repair,
 //! [`replay`] to run again, `archive` to archive, [`seal`] to encrypt, [`export`] to view on a map.
 
-#[cfg(feature = "object-store")]
 pub mod archive;
 mod draft;
 mod envelope;

@@ -10,6 +10,10 @@
 //! ciphertext, bound to the letter's id and to the id of the recipient's key. Ciphertext moved to
 //! another letter therefore does not decrypt.
 
+mod answers;
+
+pub use answers::AnswerWrap;
+
 use super::envelope::Payload;
 use super::error::{LetterError, Result};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Bound};

@@ -95,7 +95,7 @@ impl Letters {
     /// When the store cannot be created, reached or verified.
     pub fn open(place: &LetterStoreLocation) -> Result<Letters> {
         let mut store = LetterStore::open(place)?;
-        store.retain(now_ms())?;
+        store.retain(now_ms(), &[])?;
         let recipient = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
         let (held, capacity) = (store.count(&super::LetterFilter::default())?, store.capacity()?);
         let warning = (held as f64 > capacity as f64 * WARN_AT).then(|| {
@@ -141,9 +141,14 @@ impl Letters {
     /// Queues letters to be stored, all or none. Those without an id get one. It blocks while the
     /// queue is full; the ticket resolves when they are durable.
     pub fn put(&self, letters: &[Letter]) -> LetterTicket {
+        self.put_all(letters.to_vec())
+    }
+
+    /// As [`Letters::put`], for letters that the caller needs no more: their payloads are not copied.
+    pub fn put_all(&self, letters: Vec<Letter>) -> LetterTicket {
         let (answer, ticket) = tokio::sync::oneshot::channel();
         let packed: Result<Vec<Packed>> = letters
-            .iter()
+            .into_iter()
             .map(|letter| {
                 let id = if letter.id == LetterId(0) { self.name() } else { letter.id };
                 Packed::new(letter, id, self.inner.recipient.as_ref())
@@ -165,7 +170,7 @@ impl Letters {
 
     /// Packs a letter for methods of [`LetterStore`] that store it in a larger transaction.
     pub(super) fn pack(&self, letter: &Letter) -> Result<Packed> {
-        Packed::new(letter, self.name(), self.inner.recipient.as_ref())
+        Packed::new(letter.clone(), self.name(), self.inner.recipient.as_ref())
     }
 
     /// Writes the queued letters and stops the writer.

@@ -7,13 +7,14 @@ use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
 use super::Diagnosis;
+use super::database::database;
 use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
 use crate::letter::{LetterError, LetterStore, LetterStoreLocation};
-use crate::manifest::{self, Manifest};
-use crate::run::{AUDIT_COPIES, AUDIT_FILE, RunStatus, StateDir, StateError, plan};
+use crate::manifest::Manifest;
+use crate::run::{
+    AUDIT_COPIES, AUDIT_FILE, NamedPipeline, RunStatus, StateDir, StateError, StoredDefinition, letters, plan,
+};
 use crate::secret::SecretRef;
-#[cfg(feature = "postgres")]
-use crate::sink::postgis::{config, quote};
 
 /// The checks that every command needs.
 pub(super) fn machine(state: &Path, letters: &str) -> Vec<Diagnosis> {
@@ -79,6 +80,13 @@ fn letter_store(place: &str) -> Diagnosis {
             return if matches!(e, LetterError::Unreachable(_)) { finding.theirs() } else { finding };
         }
     };
+    if let Some(what) = store.check_signed().ok().and_then(|found| found.into_iter().next()) {
+        let next = format!(
+            "find out who changed it: `tidegate audit verify --store {0}`; the next run writes its definition anew",
+            shell(&at.to_string())
+        );
+        return Diagnosis::warn(check, format!("{at}: {what}"), next);
+    }
     match (store.count(&crate::letter::LetterFilter::default()), store.capacity()) {
         (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Diagnosis::warn(
             check,
@@ -124,6 +132,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
     let mut found = secrets(manifest);
     found.extend(last_run(manifest, state));
     found.extend(audit(manifest, folder, state));
+    found.extend(definition(manifest, folder, state));
     if form.source.is_none() {
         found.push(Diagnosis::warn(
             "pipeline",
@@ -295,80 +304,30 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
     Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, format!("check with `{verify}`"))))
 }
 
-#[cfg(not(feature = "postgres"))]
-fn database(_: &manifest::SinkTable) -> Diagnosis {
-    Diagnosis::fail("sink", crate::sink::NO_POSTGRES, "use a build with this feature")
-}
-
-#[cfg(feature = "postgres")]
-fn database(table: &manifest::SinkTable) -> Diagnosis {
-    let check = "sink";
-    let told =
-        |e: &postgres::Error| e.as_db_error().map_or_else(|| e.to_string(), |db| db.message().to_owned());
-    let looked = || -> Result<Diagnosis, String> {
-        let config = config(&table.url)?;
-        let mut client = config.connect().map_err(|e| told(&e))?;
-        let schema = client
-            .query_one(
-                "SELECT current_user::text, to_regnamespace(quote_ident($1)) IS NOT NULL,
-                     coalesce(has_schema_privilege(to_regnamespace(quote_ident($1))::oid, 'CREATE'), false),
-                     EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'postgis')",
-                &[&table.schema],
-            )
-            .map_err(|e| told(&e))?;
-        let (user, there, create, postgis): (String, bool, bool, bool) =
-            (schema.get(0), schema.get(1), schema.get(2), schema.get(3));
-        let name = format!("{}.{}", quote(&table.schema)?, quote(&table.table)?);
-        let rights = client
-            .query_one(
-                "SELECT to_regclass($1) IS NOT NULL,
-                     coalesce(has_table_privilege(to_regclass($1)::oid, 'INSERT') AND has_table_privilege(to_regclass($1)::oid, 'UPDATE'), false)",
-                &[&name],
-            )
-            .map_err(|e| told(&e))?;
-        let (known, write): (bool, bool) = (rights.get(0), rights.get(1));
-        Ok(if !there {
-            Diagnosis::fail(
-                check,
-                format!("the schema {} does not exist", table.schema),
-                format!("CREATE SCHEMA {}", quote(&table.schema)?),
-            )
-        } else if !create {
-            let next = format!(
-                "GRANT CREATE, USAGE ON SCHEMA {} TO {}; the checkpoint table is created there",
-                quote(&table.schema)?,
-                quote(&user)?
-            );
-            Diagnosis::fail(
-                check,
-                format!("{user} has no permission to create tables in {}", table.schema),
-                next,
-            )
-        } else if known && !write {
-            let next = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", quote(&user)?);
-            Diagnosis::fail(
-                check,
-                format!("{user} has no permission to write to {}.{}", table.schema, table.table),
-                next,
-            )
-        } else if !postgis {
-            let next = "run CREATE EXTENSION postgis to store geometries as PostGIS types";
-            Diagnosis::warn(
-                check,
-                "PostGIS is not installed in the database: geometries are stored as WKB",
-                next,
-            )
-        } else {
-            let made = if known { "is writable" } else { "can be created" };
-            Diagnosis::ok(check, format!("table {}.{} {made} by {user}", table.schema, table.table))
-        })
+/// Compares what the letter store says of the pipeline with its manifest, which applies.
+fn definition(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> {
+    let check = "definition";
+    let id = &manifest.pipeline.id;
+    let form = manifest.pipeline.dead_letters.as_ref()?;
+    // A store that cannot be reached is reported by a run, and so is a reference that is not set.
+    let place = letters::place(form, folder, state).ok()?;
+    let mut store = LetterStore::look(&place).ok()??;
+    let stored = StoredDefinition::read(&mut store, id).ok()??;
+    let named = NamedPipeline {
+        manifest: manifest.clone(),
+        name: "this manifest".into(),
+        folder: folder.to_owned(),
+        state: state.to_owned(),
     };
-    looked().unwrap_or_else(|e| {
-        Diagnosis::fail(
+    Some(match stored.contradicts(&named) {
+        None => Diagnosis::ok(check, format!("the store of dead letters knows {id} as this manifest has it")),
+        Some(what) => Diagnosis::warn(
             check,
-            format!("the database: {e}"),
-            "check that the server is running and that the user and password are correct",
-        )
-        .theirs()
+            what,
+            format!(
+                "if nobody has changed the manifest since the last run, somebody has changed the store: `tidegate audit verify --store {}`",
+                shell(&place.to_string())
+            ),
+        ),
     })
 }

@@ -12,6 +12,11 @@
 //! | `queue` | the queue of a worker: what it promises, its depth, settings that lose messages |
 //! | `remote` | services, files and buckets elsewhere: name, address, certificate, clock, quota |
 
+#[cfg(not(feature = "postgres"))]
+#[path = "no_database.rs"]
+mod database;
+#[cfg(feature = "postgres")]
+mod database;
 mod local;
 mod queue;
 mod remote;

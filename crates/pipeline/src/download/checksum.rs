@@ -4,6 +4,9 @@ use sha2::{Digest, Sha256, Sha512};
 use std::io::{self, Read};
 use tidegate_core::hex::{hex, unhex_all};
 
+/// The first bytes that are kept: enough for what a service says in place of a file.
+const HEAD_BYTES: usize = 16 << 10;
+
 /// A stated checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedChecksum {
@@ -53,8 +56,8 @@ pub(super) fn sums(mut file: impl Read, stated: Option<&StatedChecksum>) -> io::
     loop {
         let read = file.read(&mut buffer)?;
         let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
-        if head.len() < tidegate_core::content::HEAD_BYTES {
-            head.extend_from_slice(part.get(..tidegate_core::content::HEAD_BYTES).unwrap_or(part));
+        if let Some(room) = HEAD_BYTES.checked_sub(head.len()).filter(|room| *room > 0) {
+            head.extend_from_slice(part.get(..room).unwrap_or(part));
         }
         bytes += part.len() as u64;
         sha256.update(part);

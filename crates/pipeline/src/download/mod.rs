@@ -34,12 +34,13 @@ use std::sync::{Arc, Mutex};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tidegate_core::Code;
 use tidegate_core::content::ContentKind;
 use tidegate_core::hex::hex;
+use tidegate_core::{Code, quote};
 use url::Url;
 
 use crate::durable;
+use crate::http;
 use crate::lock::lock;
 use crate::profile::Profile;
 use crate::source::file::{self, FilePosition, PIECE_BYTES};
@@ -300,18 +301,18 @@ impl Download {
             && let Ok(file) = File::open(&path)
         {
             let sums = checksum::sums(file, item.checksum.as_ref()).map_err(disk)?;
-            if wrong(item, &sums).is_none() {
+            if wrong(item, None, &sums).is_none() {
                 return self.end(item, &note, sums).map(Some);
             }
         }
         let mut tries = 0;
         loop {
-            if !self.receive(item, wire, &partial, &note, watch).await? {
+            let Some(label) = self.receive(item, wire, &partial, &note, watch).await? else {
                 return Ok(None);
-            }
+            };
             let sums = File::open(&partial).and_then(|file| checksum::sums(file, item.checksum.as_ref()));
             let sums = sums.map_err(disk)?;
-            let Some(wrong) = wrong(item, &sums) else {
+            let Some(wrong) = wrong(item, label.content_type.as_deref(), &sums) else {
                 self.target.place(&item.key, &partial, &sums).await?;
                 return self.end(item, &note, sums).map(Some);
             };
@@ -340,7 +341,7 @@ impl Download {
         Ok(sums)
     }
 
-    /// Receives an object into its partial file; `false` if it was stopped.
+    /// Receives an object into its partial file and returns where it ended; `None` if it was stopped.
     async fn receive(
         &self,
         item: &DownloadItem,
@@ -348,7 +349,7 @@ impl Download {
         partial: &Path,
         note: &Path,
         watch: &DownloadWatch,
-    ) -> Result<bool, SourceError> {
+    ) -> Result<Option<FilePosition>, SourceError> {
         let length = fs::metadata(partial).map_or(0, |about| about.len());
         // A note is written after its bytes, so the file has them, or it is not the one of the note.
         let mut now = read_note(note)
@@ -356,7 +357,7 @@ impl Download {
             .unwrap_or_else(|| DownloadNote { url: identity(item), at: FilePosition::default() });
         while !now.at.done {
             if watch.stop.load(Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(None);
             }
             let before = now.at.bytes;
             now.at = match &item.body {
@@ -368,7 +369,7 @@ impl Download {
             durable::replace(note, &text)
                 .map_err(|e| SourceError::setup(format!("{}: {e}", note.display())))?;
         }
-        Ok(true)
+        Ok(Some(now.at))
     }
 }
 
@@ -376,12 +377,25 @@ fn read_note(path: &Path) -> Option<DownloadNote> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Why what was received is not the object, if so.
-fn wrong(item: &DownloadItem, sums: &FileSums) -> Option<SourceError> {
+/// Why what was received is not the object, if so. `label` is what the service called it.
+fn wrong(item: &DownloadItem, label: Option<&str>, sums: &FileSums) -> Option<SourceError> {
     let wrong = |code, why: String| Some(SourceError::broken(code, format!("{}: {why}", item.key)));
-    if let Some(found) = ContentKind::instead_of(item.kind, &sums.head) {
+    let found = ContentKind::instead_of(item.kind, &sums.head).or_else(|| {
+        // Words under the label of something else are no data, whatever the list does not say.
+        let (found, labelled) = (ContentKind::of(&sums.head), label.and_then(ContentKind::of_media_type));
+        let is_other =
+            item.kind.is_none() && found.is_words() && labelled.is_some_and(|kind| !kind.is_words());
+        is_other.then_some(found)
+    });
+    if let Some(found) = found {
         let declared = item.kind.map_or("a file", ContentKind::name);
-        let why = format!("the service sent {} with status 200 in place of {declared}", found.name());
+        let said = http::message(&sums.head).map(|text| {
+            let short: String =
+                text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+            format!(": {}", quote::said(&short))
+        });
+        let said = said.unwrap_or_default();
+        let why = format!("the service sent {} with status 200 in place of {declared}{said}", found.name());
         return wrong(Code::SERVICE_EXCEPTION, why);
     }
     if let Some(size) = item.size.filter(|size| *size != sums.bytes) {

@@ -2,8 +2,9 @@
 
 use tidegate_core::Code;
 use tidegate_geo::column::Column;
+use tidegate_geo::limits::RecordLimits;
 use tidegate_geo::mapping::{Owned, coerce};
-use tidegate_geo::validity::{Checker, is_simple};
+use tidegate_geo::validity::{Checker, NotSimple, is_simple};
 use tidegate_geo::wkb::{self, Cursor, Event, Shape};
 use tidegate_geo::{Batch, Bounds, Kind, Problem, Value};
 
@@ -16,6 +17,7 @@ pub(super) struct BoundCheck {
     check: Check,
     fields: Vec<(usize, String)>,
     checker: Checker,
+    limits: RecordLimits,
     kind: Option<Kind>,
     min: Option<f64>,
     max: Option<f64>,
@@ -48,7 +50,8 @@ impl BoundCheck {
         Ok(BoundCheck {
             check: form.check,
             fields,
-            checker: Checker::default(),
+            checker: Checker::within(&flow.limits),
+            limits: flow.limits,
             kind: form.is.map(step::kind),
             min: form.min,
             max: form.max,
@@ -63,10 +66,14 @@ impl BoundCheck {
         let geometry = batch.geometry(row);
         match self.check {
             Check::Rfc7946 => rfc7946(geometry?),
-            Check::IsValid => self.checker.first_flaw(geometry?).map(|flaw| wrong(flaw.to_string())),
-            Check::IsSimple => is_simple(geometry?)
-                .err()
-                .map(|(x, y)| wrong(format!("the geometry intersects itself at ({x} {y})"))),
+            Check::IsValid => self
+                .checker
+                .first_flaw(geometry?)
+                .map(|flaw| Problem::new(flaw.reason.code(), flaw.to_string())),
+            Check::IsSimple => is_simple(geometry?, &self.limits).err().map(|why| match why {
+                NotSimple::At(x, y) => wrong(format!("the geometry intersects itself at ({x} {y})")),
+                NotSimple::TooCostly(bound) => Problem::new(Code::REPAIR_TOO_COSTLY, bound.to_string()),
+            }),
             Check::NotEmpty => match geometry {
                 None => Some(wrong("no geometry".into())),
                 Some(wkb) => wkb::is_empty(wkb).then(|| wrong("the geometry is empty".into())),

@@ -19,6 +19,7 @@ mod env;
 mod expectation;
 mod form;
 mod include;
+pub mod objects;
 mod parts;
 mod policy;
 mod problem;
@@ -37,11 +38,11 @@ pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
     Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
-    Manifest, MissingAnswer, MosaicStep, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline,
-    RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep, RateLimit, RateScope,
-    Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec, SinkSpec,
-    SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec, WfsVersion,
-    WriteMode, YamlScalar,
+    Manifest, MissingAnswer, MosaicStep, ObjectsSpec, OnLongWait, PageEncoding, Paging, PagingBy, Per,
+    Pipeline, RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep, RateLimit,
+    RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec,
+    SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec,
+    WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

@@ -9,6 +9,7 @@ use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
 use crate::gate::drift::DriftTolerance;
 use crate::letter::remedy::RepairRule;
+use crate::objects::AllowedObjects;
 use crate::secret::SecretRef;
 use tidegate_core::Code;
 use tidegate_core::letter::auto::ReplayLimit;
@@ -241,6 +242,7 @@ impl PartsChecker<'_> {
     /// A queue has tasks, and only a queue has.
     fn queue(&mut self, source: &YamlNode) {
         let (queue, tasks) = (source.at(&["queue"]), source.at(&["tasks"]));
+        self.objects(source.at(&["tasks", "objects"]));
         let of_queue =
             source.entries().iter().find(|(key, _)| ["group", "tasks"].contains(&key.name.as_str()));
         match (queue, tasks, of_queue) {
@@ -258,6 +260,21 @@ impl PartsChecker<'_> {
         if let (Some(_), Some(since)) = (queue, source.at(&["since"])) {
             let message = "`since` requires a `service` or a table; a queue delivers each task once";
             self.report("range", since.place.clone(), message, "remove it");
+        }
+    }
+
+    /// What may be opened by data: hosts and buckets as they can be compared.
+    fn objects(&mut self, objects: Option<&YamlNode>) {
+        let Some(objects) = objects else { return };
+        let mut allowed = AllowedObjects::default();
+        for name in ["hosts", "buckets"] {
+            for node in objects.at(&[name]).map(YamlNode::items).unwrap_or_default() {
+                let Some(text) = node.text() else { continue };
+                let added = if name == "hosts" { allowed.host(text) } else { allowed.bucket(text) };
+                if let Err(why) = added {
+                    self.report("range", node.place.clone(), why.to_string(), why.help());
+                }
+            }
         }
     }
 
@@ -442,6 +459,7 @@ impl PartsChecker<'_> {
         if let Some(geocode) = step.at(&["geocode"]) {
             self.geocode(geocode);
         }
+        self.objects(step.at(&["raster", "objects"]));
         for key in ["set_crs", "reproject"] {
             let Some(node) = step.at(&[key]) else { continue };
             if let Some(Err(problem)) = node.text().map(str::parse::<tidegate_geo::Crs>) {

@@ -55,9 +55,10 @@ impl Policy {
             breaker: breaker(&pipeline.circuit_breaker),
             budget: budget(&pipeline.retry_budget),
             quota_wait: seconds(retry.quota_wait_seconds),
+            wait_max: seconds(retry.wait_max_seconds),
         };
         Policy {
-            classifier: classifier(retry),
+            classifier: classifier(retry).for_lane(&lane),
             lists_statuses: retry.lists_statuses(),
             call: call(retry, &pipeline.rate_limit),
             lane,
@@ -166,7 +167,7 @@ pipeline:
     #[test]
     fn the_defaults_of_the_manifest_are_those_of_the_core() {
         let policy = policy(CORE_DEFAULTS);
-        assert_eq!(policy.classifier, Classifier::default());
+        assert_eq!(policy.classifier, Classifier::default().for_lane(&LaneConfig::default()));
         let throttle_wait = call::ThrottleWait::Lane;
         assert_eq!(policy.call, CallPolicy { throttle_wait, ..CallPolicy::default() });
         assert_eq!(policy.lane, LaneConfig::default());
@@ -219,6 +220,7 @@ pipeline:
     throttles_free: 4
     outages_free: 2
     quota_wait: 1d
+    wait_max: 30d
     retryable_status_codes: [429]
   tolerance: { max_null_rate: 0, halt_on_geometry_invalid: true }
   circuit_breaker:
@@ -275,8 +277,10 @@ pipeline:
                     on_empty: budget::OnEmpty::GiveUp,
                 },
                 quota_wait: ms(86_400_000),
+                wait_max: ms(30 * 86_400_000),
             }
         );
+        assert_eq!(policy.classifier.wait_max, ms(30 * 86_400_000));
         assert_eq!(policy.classifier.retryable, StatusSet::of(&[429]));
     }
 }

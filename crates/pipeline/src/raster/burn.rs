@@ -11,7 +11,8 @@ use tidegate_raster::{
 
 use super::features::FeatureFile;
 use super::work::paint;
-use super::{RasterFailure, RasterReach, is_remote, open};
+use super::{RasterFailure, RasterReach, open};
+use crate::objects::ObjectAddress;
 
 /// Which features become pixels, of which grid.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub enum BurnPlace {
     /// The features of this file, on the grid of the record's raster.
     Features(PathBuf),
     /// The features of the record's file, on the grid of this raster.
-    Like(String),
+    Like(ObjectAddress),
     /// The features of the record's file, on a grid in this box, with pixels of this size.
     Box(Bounds, f64, Option<Crs>),
 }
@@ -55,23 +56,23 @@ pub enum BurnValue {
 /// Burns the features into a new file.
 pub(super) fn burn(
     options: &BurnOptions,
-    from: &str,
+    from: &ObjectAddress,
     target: &Path,
     cog: &CogOptions,
     reach: &RasterReach,
 ) -> Result<(), RasterFailure> {
-    let like = |address: &str| -> Result<(RasterGrid, Option<GeoTiff>), RasterFailure> {
+    let like = |address: &ObjectAddress| -> Result<(RasterGrid, Option<GeoTiff>), RasterFailure> {
         let raster = open(address, reach, &RasterLimits::default())?;
         let grid = RasterGrid { crs: Some(system_of(raster.head(), None)?), ..raster.head().grid()? };
         Ok((grid, Some(raster)))
     };
-    let file = match &options.place {
-        BurnPlace::Features(file) => file.clone(),
-        _ if is_remote(from) => {
+    let file = match (&options.place, from.path()) {
+        (BurnPlace::Features(file), _) => file.clone(),
+        (_, Some(path)) => path.to_owned(),
+        (_, None) => {
             let what = "features are read from a local file; fetch it first";
             return Err(RasterFailure::Record(Problem::new(Code::UNSUPPORTED_RASTER, what)));
         }
-        _ => PathBuf::from(from),
     };
     let features = FeatureFile::open(&file)?;
     let (grid, raster) = match &options.place {

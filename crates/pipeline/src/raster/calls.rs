@@ -17,7 +17,6 @@ use crate::lane::{Clock, LaneHandle, LaneKey, Lanes};
 use crate::lock::lock;
 use crate::preset;
 use crate::step::{FailedCall, call_history};
-#[cfg(feature = "object-store")]
 use crate::store::{ObjectStoreClient, OpenError, StoreSettings};
 use crate::telemetry::ServiceMetrics;
 use crate::traffic::Traffic;
@@ -31,7 +30,6 @@ pub struct RasterCalls {
     /// The counters of each server.
     lines: Mutex<HashMap<LaneKey, ServiceMetrics>>,
     /// The stores that are open, by their bucket.
-    #[cfg(feature = "object-store")]
     stores: Mutex<HashMap<String, ObjectStoreClient>>,
     trouble: Mutex<Option<RasterTrouble>>,
 }
@@ -80,7 +78,6 @@ impl RasterCalls {
     }
 
     /// The store of a bucket.
-    #[cfg(feature = "object-store")]
     pub(super) fn store(&self, home: &str, settings: &StoreSettings) -> Result<ObjectStoreClient, OpenError> {
         let mut stores = lock(&self.stores);
         if let Some(store) = stores.get(home) {

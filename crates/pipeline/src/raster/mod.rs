@@ -11,7 +11,6 @@
 //! | `bucket` | ranges of objects in a store |
 //! | `work` | what is done with one raster |
 
-#[cfg(feature = "object-store")]
 mod bucket;
 mod burn;
 mod calls;
@@ -28,7 +27,6 @@ pub use remote::RemoteBytes;
 pub use survey::{BandSurvey, RasterSurvey, sha256, survey};
 pub use work::{ClipBy, HeldRaster, LocalCopy, RasterAction, RasterFailure, RasterInput, work};
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,11 +36,11 @@ use tidegate_raster::{ByteSource, FileBytes, GeoTiff, RasterCause, RasterError, 
 use url::Url;
 
 use crate::http::{Allow, Client, ClientConfig, Credential, Exchange, ServiceDialect, Trace};
+pub use crate::objects::shown;
+use crate::objects::{ObjectAddress, ObjectPlace};
 use crate::preset;
 use crate::secret::{NamedSecret, Redactor};
-use crate::store::CloudSettings;
-#[cfg(feature = "object-store")]
-use crate::store::StoreSettings;
+use crate::store::{CloudSettings, StoreSettings};
 
 /// The key of a service, for rasters of the same origin.
 #[derive(Clone, Debug)]
@@ -97,46 +95,37 @@ pub fn is_remote(address: &str) -> bool {
     BucketAddress::is_one(address) || address.starts_with("http://") || address.starts_with("https://")
 }
 
-/// An address as it may be shown: without the query, which may hold a signature, and without a password.
-#[must_use]
-pub fn shown(address: &str) -> String {
-    match Url::parse(address) {
-        Ok(mut url) if matches!(url.scheme(), "http" | "https") => {
-            url.set_query(None);
-            url.set_fragment(None);
-            // A URL with a host has a place for both.
-            let _ = (url.set_username(""), url.set_password(None));
-            url.to_string()
-        }
-        _ => address.to_owned(),
-    }
-}
-
 /// The bytes of a raster at an address.
 ///
 /// # Errors
 /// If there is no such raster, or it cannot be reached. A wait that is too long is transient.
-pub fn bytes_of(address: &str, reach: &RasterReach) -> Result<Arc<dyn ByteSource>, RasterError> {
-    if is_remote(address) {
-        let bytes = remote_bytes(address, reach)?;
-        return Ok(Arc::new(bytes.proven()?.unwrap_or(bytes)));
+pub fn bytes_of(address: &ObjectAddress, reach: &RasterReach) -> Result<Arc<dyn ByteSource>, RasterError> {
+    match address.path() {
+        Some(path) => Ok(Arc::new(FileBytes::open(path)?)),
+        None => {
+            let bytes = remote_bytes(address, reach)?;
+            Ok(Arc::new(bytes.proven()?.unwrap_or(bytes)))
+        }
     }
-    Ok(Arc::new(FileBytes::open(Path::new(address))?))
 }
 
 /// Opens the raster at an address.
 ///
 /// # Errors
 /// As [`bytes_of`], or if it is not a raster that can be read.
-pub fn open(address: &str, reach: &RasterReach, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
-    if !is_remote(address) {
+pub fn open(
+    address: &ObjectAddress,
+    reach: &RasterReach,
+    limits: &RasterLimits,
+) -> Result<GeoTiff, RasterError> {
+    if address.path().is_some() {
         return GeoTiff::open(bytes_of(address, reach)?, limits);
     }
     remote_bytes(address, reach)?.raster(limits)
 }
 
-fn remote_bytes(address: &str, reach: &RasterReach) -> Result<RemoteBytes, RasterError> {
-    let (name, reader) = reader(address, reach).map_err(|error| error.of(&shown(address)))?;
+fn remote_bytes(address: &ObjectAddress, reach: &RasterReach) -> Result<RemoteBytes, RasterError> {
+    let (name, reader) = reader(address, reach).map_err(|error| error.of(&address.shown()))?;
     RemoteBytes::open(
         &name,
         reader,
@@ -146,13 +135,25 @@ fn remote_bytes(address: &str, reach: &RasterReach) -> Result<RemoteBytes, Raste
     )
 }
 
-fn reader(address: &str, reach: &RasterReach) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
-    if BucketAddress::is_one(address) {
-        return bucket_reader(address, reach);
+fn reader(
+    address: &ObjectAddress,
+    reach: &RasterReach,
+) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
+    match address.place() {
+        ObjectPlace::File(path) => {
+            Err(RasterError::invalid(format!("{} is a file, and is read as one", path.display())))
+        }
+        ObjectPlace::Bucket { home, key } => bucket_reader((home, key), address, reach),
+        ObjectPlace::Web { url, allow } => web_reader(url.clone(), allow.clone(), reach),
     }
+}
+
+fn web_reader(
+    url: Url,
+    allow: Allow,
+    reach: &RasterReach,
+) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
     let invalid = |why: String| RasterError::invalid(why);
-    let url = Url::parse(address).map_err(|error| invalid(error.to_string()))?;
-    let allow = Allow::meant(&url, reach.private, &[]);
     allow.url(&url).map_err(|error| invalid(format!("{error}; if you trust it, pass --allow-private")))?;
     let client = ClientConfig { allow, ..ClientConfig::default() };
     let client = Client::new(client, [&url]).map_err(|error| invalid(error.to_string()))?;
@@ -183,17 +184,11 @@ fn reader(address: &str, reach: &RasterReach) -> Result<(String, Arc<dyn remote:
     Ok((reader.shown(), Arc::new(reader)))
 }
 
-#[cfg(feature = "object-store")]
 fn bucket_reader(
-    address: &str,
+    (home, key): (&str, &str),
+    address: &ObjectAddress,
     reach: &RasterReach,
 ) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
-    let scheme_end = address.find("://").map_or(0, |at| at + 3);
-    let split = address.get(scheme_end..).and_then(|rest| rest.split_once('/'));
-    let Some((bucket, key)) = split.filter(|(_, key)| !key.is_empty()) else {
-        return Err(RasterError::invalid("the address names a bucket and no object"));
-    };
-    let home = format!("{}{bucket}", address.get(..scheme_end).unwrap_or_default());
     let mut cloud = reach.cloud.clone();
     cloud.private |= reach.private;
     let settings = StoreSettings {
@@ -205,20 +200,15 @@ fn bucket_reader(
     };
     let store = reach
         .calls
-        .store(&home, &settings)
+        .store(home, &settings)
         .map_err(|error| RasterError::new(RasterCause::Invalid, error.to_string()))?;
-    let reader =
-        bucket::BucketRanges { store, address: home, key: key.to_owned(), calls: reach.calls.clone() };
-    Ok((address.to_owned(), Arc::new(reader)))
-}
-
-#[cfg(not(feature = "object-store"))]
-fn bucket_reader(
-    address: &str,
-    _: &RasterReach,
-) -> Result<(String, Arc<dyn remote::RangeReader>), RasterError> {
-    let message = format!("{address}: this build has no object stores");
-    Err(RasterError::new(RasterCause::Invalid, message))
+    let reader = bucket::BucketRanges {
+        store,
+        address: home.to_owned(),
+        key: key.to_owned(),
+        calls: reach.calls.clone(),
+    };
+    Ok((address.text().to_owned(), Arc::new(reader)))
 }
 
 /// The path of a file beside another.
@@ -230,22 +220,6 @@ fn beside(path: &str, suffix: SidecarName<'_>) -> String {
             let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
             let slash = if path.contains('/') { "/" } else { "" };
             format!("{dir}{slash}{stem}.{extension}")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shown_holds_no_secret() {
-        for (address, as_shown) in [
-            ("https://me:secret@x.test/a.tif?sig=secret#secret", "https://x.test/a.tif"),
-            ("s3://scenes/a.tif", "s3://scenes/a.tif"),
-            ("scenes/what?.tif", "scenes/what?.tif"),
-        ] {
-            assert_eq!(shown(address), as_shown);
         }
     }
 }

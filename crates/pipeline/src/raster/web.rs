@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tidegate_core::content::{self, ContentKind};
 use tidegate_core::signal::{Finding, Means};
-use tidegate_core::{Code, Rng, VerdictKind};
+use tidegate_core::{Code, Rng, VerdictKind, quote};
 use tidegate_raster::{RasterCause, RasterError, SidecarName};
 use url::Url;
 
@@ -17,6 +18,9 @@ use super::calls::{RasterCalls, RasterTrouble};
 use super::remote::{ObjectVersion, RangeReader};
 use crate::call;
 use crate::http::{Credential, Exchange, Request, Response, ServiceDialect};
+
+/// Characters of what a service said that are quoted.
+const SAID_CHARS_MAX: usize = 200;
 
 /// A way to one object on a web server.
 #[derive(Clone)]
@@ -45,11 +49,32 @@ fn etag(headers: &HeaderMap) -> Option<String> {
     Some(headers.get(header::ETAG)?.to_str().ok()?.to_owned())
 }
 
+/// What a body means that is a page or an exception; `None` for anything else, such as a file of XML beside
+/// a raster. An exception with a code is about the request; without one it is trouble of the service.
+fn error_document(body: &[u8]) -> Option<Finding> {
+    match content::exception(body) {
+        Some(report) => {
+            let means = if report.code.is_some() { Means::Permanent } else { Means::Transient };
+            Some(Finding { means, code: Code::SERVICE_EXCEPTION })
+        }
+        None if ContentKind::of(body) == ContentKind::Html => {
+            Some(Finding { means: Means::Transient, code: Code::UNEXPECTED_BODY })
+        }
+        None => None,
+    }
+}
+
 /// What is wrong with an answer, if anything.
 fn flaw(response: &Response, wanted: &Range<u64>, of: Option<&ObjectVersion>) -> Option<Finding> {
     let wrong = |means, code| Some(Finding { means, code });
     if !response.status.is_success() {
         return None;
+    }
+    // What a service says in place of a raster, whatever it calls it.
+    if wanted.start == 0
+        && let Some(finding) = error_document(&response.body)
+    {
+        return Some(finding);
     }
     if response.status != StatusCode::PARTIAL_CONTENT
         || response.headers.contains_key(header::CONTENT_ENCODING)
@@ -117,11 +142,15 @@ impl WebRanges {
             self.calls.note_failed(&lane, &self.shown(), &outcome);
         }
         let (code, word, attempts) = (verdict.code, outcome.word(), outcome.attempts());
-        if let Some(Ok(answer)) = outcome.value
-            && accepted
-            && answer.response.status == StatusCode::PARTIAL_CONTENT
-        {
-            return Ok(answer.response);
+        let mut said = String::new();
+        match outcome.value {
+            Some(Ok(answer)) if accepted && answer.response.status == StatusCode::PARTIAL_CONTENT => {
+                return Ok(answer.response);
+            }
+            Some(Ok(answer)) if code == Code::SERVICE_EXCEPTION => {
+                said = quote::said(&answer.response.excerpt(SAID_CHARS_MAX, &self.exchange.redactor));
+            }
+            _ => {}
         }
         let cause = match (verdict.kind, code) {
             (_, Code::CONFLICT) => RasterCause::Changed,
@@ -134,6 +163,7 @@ impl WebRanges {
                 "the server sends whole files where a range is asked for (status 200 and not 206); download the file first"
                     .to_owned()
             }
+            _ if !said.is_empty() => format!("the service said {said}"),
             _ => word,
         };
         Err(RasterError::new(cause, format!("{place}: {why}, {attempts} attempts ({code})")))

@@ -16,7 +16,8 @@ use tidegate_raster::{
 
 use super::burn::{BurnOptions, burn};
 use super::features::FeatureFile;
-use super::{RasterReach, bytes_of, is_remote, open};
+use super::{RasterReach, bytes_of, open};
+use crate::objects::ObjectAddress;
 
 const COPY_LEN: usize = 4 << 20;
 
@@ -68,7 +69,7 @@ pub enum ClipBy {
 #[derive(Clone, Copy, Debug)]
 pub struct RasterInput<'a> {
     /// Where the raster is; a mosaic has several.
-    pub addresses: &'a [String],
+    pub addresses: &'a [ObjectAddress],
     /// The geometry of the record, with its system.
     pub outline: Option<(&'a [u8], &'a Crs)>,
 }
@@ -132,17 +133,21 @@ pub fn work(
     reach: &RasterReach,
     held: &mut HeldRaster,
 ) -> Result<Option<RepairReport>, RasterFailure> {
-    let from = input.addresses.first().map(String::as_str).unwrap_or_default();
+    let Some(from) = input.addresses.first() else {
+        return Err(RasterFailure::Record(Problem::new(Code::SCHEMA_MISMATCH, "it names no raster")));
+    };
     let raster = || open(from, reach, &RasterLimits::default());
     match action {
-        RasterAction::Repair(options) if is_remote(from) => {
+        RasterAction::Repair(options) => {
+            if let Some(path) = from.path() {
+                return Ok(Some(repair(path, target, options)?));
+            }
             let local = LocalCopy::new(from, target, reach).map_err(|error| match error.cause {
                 RasterCause::Io => RasterFailure::Disk(io::Error::other(error.to_string())),
                 _ => error.into(),
             })?;
             return Ok(Some(repair(local.path(), target, options)?));
         }
-        RasterAction::Repair(options) => return Ok(Some(repair(Path::new(from), target, options)?)),
         RasterAction::Cog => {
             to_cog(&raster()?, target, cog)?;
         }
@@ -183,14 +188,14 @@ pub fn work(
 
 /// A raster that is still open, with the blocks that it holds, for records that name the same one.
 #[derive(Default)]
-pub struct HeldRaster(Option<(String, GeoTiff)>);
+pub struct HeldRaster(Option<(ObjectAddress, GeoTiff)>);
 
 impl HeldRaster {
     /// Does something with the raster at an address. One that was open and has changed since is opened anew,
     /// because the change is no fault of this record.
     fn with(
         &mut self,
-        address: &str,
+        address: &ObjectAddress,
         reach: &RasterReach,
         work: impl Fn(&GeoTiff) -> Result<(), RasterFailure>,
     ) -> Result<(), RasterFailure> {
@@ -199,7 +204,7 @@ impl HeldRaster {
                 Err(RasterFailure::Record(problem)) if problem.code == Code::CONFLICT => {}
                 Err(failure) if !matches!(failure, RasterFailure::Outside(_)) => return Err(failure),
                 done => {
-                    self.0 = Some((address.to_owned(), raster));
+                    self.0 = Some((address.clone(), raster));
                     return done;
                 }
             }
@@ -207,7 +212,7 @@ impl HeldRaster {
         let raster = open(address, reach, &RasterLimits::default())?;
         let done = work(&raster);
         if matches!(done, Ok(()) | Err(RasterFailure::Outside(_))) {
-            self.0 = Some((address.to_owned(), raster));
+            self.0 = Some((address.clone(), raster));
         }
         done
     }
@@ -261,7 +266,7 @@ fn clip(
 
 fn mosaic(
     options: &MosaicOptions,
-    addresses: &[String],
+    addresses: &[ObjectAddress],
     target: &Path,
     cog: &CogOptions,
     reach: &RasterReach,
@@ -309,7 +314,7 @@ impl LocalCopy {
     ///
     /// # Errors
     /// If it cannot be read whole, or the disk fails; there is no copy then.
-    pub fn new(from: &str, target: &Path, reach: &RasterReach) -> Result<LocalCopy, RasterError> {
+    pub fn new(from: &ObjectAddress, target: &Path, reach: &RasterReach) -> Result<LocalCopy, RasterError> {
         let bytes = bytes_of(from, reach)?;
         let mut name = std::ffi::OsString::from(".");
         name.push(target.file_name().unwrap_or_default());

@@ -114,7 +114,9 @@ fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> ChildEnd {
     let mut command = Command::new(program);
     command.arg(TRY_VERB).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return ChildEnd::Lived };
-    let Ok(text) = serde_json::to_string(spec) else { return ended(&mut child) };
+    // By way of a value, as everywhere: else a second writer and reader of the whole manifest are compiled.
+    let Ok(spec) = serde_json::to_value(spec) else { return ended(&mut child) };
+    let text = spec.to_string();
     // Held open while the child lives: it ends when this process does.
     let mut stdin = child.stdin.take();
     let sent = stdin.as_mut().map(|to| to.write_all(text.as_bytes()).and_then(|()| to.write_all(b"\n")));
@@ -199,7 +201,8 @@ pub fn try_records() -> Result<(), String> {
     let mut input = BufReader::new(std::io::stdin());
     let mut text = String::new();
     input.read_line(&mut text).map_err(|e| e.to_string())?;
-    let spec: TrySpec = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let spec: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let spec: TrySpec = serde_json::from_value(spec).map_err(|e| e.to_string())?;
     std::thread::spawn(move || {
         // It ends with the parent, even while it works on a record without end.
         let _ = input.read(&mut [0]);

@@ -6,15 +6,14 @@
 //! letter held. After it, only those that failed in it, because an older letter may hold an outdated
 //! record.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use serde_json::Value;
 use tidegate_core::letter::auto::{ReplayLimit, retry_at_ms};
 use tidegate_core::letter::{FailureClass, LetterState};
+use tidegate_core::quote::shell;
 
-use super::letters::KIND;
+use super::definition::{DefinitionKind, NamedPipeline, StoredDefinition};
 use super::lifecycle::{RUN_FILE, RunEntry, RunStatus};
 use super::replay::ManifestReplay;
 use super::state::StateDir;
@@ -80,15 +79,14 @@ impl std::fmt::Display for AutoReport {
     }
 }
 
-/// Repairs and replays the letters of a pipeline that are due, if its store exists and holds its
-/// definition; only letters that failed at or after `since_ms`, if it is given. The rules are those
-/// of `form`, or those of the definition.
+/// Repairs and replays the letters of a named pipeline that are due, by the rules of its manifest, if
+/// its store exists and knows it; only letters that failed at or after `since_ms`, if it is given.
 ///
 /// # Errors
 /// When the store cannot be used, or the pipeline cannot be replayed now. What was done stays.
 pub fn remedy(
     place: &LetterStoreLocation,
-    (pipeline, form): (&str, Option<&DeadLetters>),
+    named: &NamedPipeline,
     since_ms: Option<i64>,
     stop: &AtomicBool,
 ) -> Result<AutoReport, String> {
@@ -97,23 +95,28 @@ pub fn remedy(
         return Ok(AutoReport::default());
     }
     let mut store = LetterStore::open(place).map_err(say)?;
-    let Some(spec) = store.pipeline(pipeline).map_err(say)? else { return Ok(AutoReport::default()) };
+    let pipeline = named.id();
+    let stored = StoredDefinition::read(&mut store, pipeline).map_err(say)?;
+    let Some(stored) = stored.filter(|stored| stored.kind() == DefinitionKind::Manifest) else {
+        return Ok(AutoReport::default());
+    };
     // Nobody is there with the key of sealed payloads.
     if store.setting("recipient").map_err(say)?.is_some() {
         return Ok(AutoReport::default());
     }
-    let spec: Value = serde_json::from_str(&spec).map_err(|e| e.to_string())?;
-    if spec["kind"] != KIND || !store.incidents(Some(pipeline)).map_err(say)?.is_empty() {
+    if !store.incidents(Some(pipeline)).map_err(say)?.is_empty() {
         return Ok(AutoReport::default());
     }
-    let form = match form {
-        Some(form) => form.clone(),
-        None => {
-            serde_json::from_value(spec["manifest"]["pipeline"]["dead_letters"].clone()).unwrap_or_default()
-        }
-    };
-    let mut desk =
-        AutoDesk { store, place, pipeline, since_ms, spec, runner: None, done: AutoReport::default(), stop };
+    // Nobody is there who could see that the fields of the records are not what they were.
+    if let Some(why) = store.check_definition(pipeline).map_err(say)? {
+        let check = shell(&place.to_string()).into_owned();
+        return Err(format!(
+            "{why}; look with `tidegate audit verify --store {check}`. The next run of {pipeline} stores its own"
+        ));
+    }
+    let form = named.manifest.pipeline.dead_letters.clone().unwrap_or_default();
+    let done = AutoReport::default();
+    let mut desk = AutoDesk { store, place, named, stored, since_ms, runner: None, done, stop };
     desk.unfinished().map_err(say)?;
     for rule in &form.auto {
         desk.rule(rule, &form)?;
@@ -127,22 +130,24 @@ pub fn remedy(
     Ok(desk.done)
 }
 
-/// The same between runs, for a server: nothing while a run is in progress, and only letters that
-/// failed in the last run, unless runs read changes only.
+/// The same between runs, for a server: nothing while a run is in progress or if the runs use another
+/// state directory, whose lock is not this one, and only letters that failed in the last run, unless
+/// runs read changes only.
 ///
 /// # Errors
 /// As [`remedy`].
 pub fn remedy_between_runs(
     place: &LetterStoreLocation,
-    pipeline: &str,
+    named: &NamedPipeline,
     stop: &AtomicBool,
 ) -> Result<AutoReport, String> {
     let say = |e: LetterError| e.to_string();
     let Some(mut store) = LetterStore::look(place).map_err(say)? else { return Ok(AutoReport::default()) };
-    let spec = store.pipeline(pipeline).map_err(say)?.unwrap_or_default();
-    let spec: Value = serde_json::from_str(&spec).unwrap_or_default();
-    let state = spec["state"].as_str().unwrap_or_default();
-    let file = StateDir::dir_of(Path::new(state), pipeline).join(RUN_FILE);
+    let stored = StoredDefinition::read(&mut store, named.id()).map_err(say)?;
+    if !stored.is_some_and(|stored| stored.is_state(&named.state)) {
+        return Ok(AutoReport::default());
+    }
+    let file = StateDir::dir_of(&named.state, named.id()).join(RUN_FILE);
     let Some(last) = std::fs::read(file).ok().and_then(|text| serde_json::from_slice::<RunEntry>(&text).ok())
     else {
         return Ok(AutoReport::default());
@@ -151,7 +156,7 @@ pub fn remedy_between_runs(
         return Ok(AutoReport::default());
     }
     let since = last.scope.is_none().then_some(last.began_ms);
-    remedy(place, (pipeline, None), since, stop)
+    remedy(place, named, since, stop)
 }
 
 /// The number of open letters of a pipeline that failed at or after this time.
@@ -173,9 +178,9 @@ pub fn open_since(place: &LetterStoreLocation, pipeline: &str, since_ms: i64) ->
 struct AutoDesk<'a> {
     store: LetterStore,
     place: &'a LetterStoreLocation,
-    pipeline: &'a str,
+    named: &'a NamedPipeline,
+    stored: StoredDefinition,
     since_ms: Option<i64>,
-    spec: Value,
     /// Made when the first letter is replayed.
     runner: Option<ManifestReplay>,
     done: AutoReport,
@@ -211,7 +216,7 @@ impl AutoDesk<'_> {
 
     fn filter(&self, codes: &[&str], states: &[LetterState]) -> LetterFilter {
         LetterFilter {
-            pipeline: Some(self.pipeline.to_owned()),
+            pipeline: Some(self.named.id().to_owned()),
             codes: codes.iter().map(|code| (*code).to_owned()).collect(),
             states: states.to_vec(),
             // What is ambiguous or kills the process is left to a person.
@@ -269,7 +274,7 @@ impl AutoDesk<'_> {
         let may = match limit {
             None => u64::MAX,
             Some(limit) => {
-                limit.left(self.store.rule_replayed_since(self.pipeline, spec, limit.since_ms(now))?)
+                limit.left(self.store.rule_replayed_since(self.named.id(), spec, limit.since_ms(now))?)
             }
         };
         let take = usize::try_from(may).unwrap_or(usize::MAX).min(due.len());
@@ -279,14 +284,14 @@ impl AutoDesk<'_> {
         }
         self.ready()?;
         let filter = LetterFilter::of_ids(due.iter().take(take).map(|letter| letter.id));
-        let plan = self.store.plan(self.pipeline, &filter, DELAYED_GENERATIONS_MAX, spec, now)?;
+        let plan = self.store.plan(self.named.id(), &filter, DELAYED_GENERATIONS_MAX, spec, now)?;
         self.go(plan.plan)
     }
 
     /// Continues replays that a killed process left.
     fn unfinished(&mut self) -> Result<(), LetterError> {
         let mut plans = self.store.plans_running()?;
-        plans.retain(|plan| plan.pipeline == self.pipeline && plan.spec.starts_with("{\"auto\":"));
+        plans.retain(|plan| plan.pipeline == self.named.id() && plan.spec.starts_with("{\"auto\":"));
         for plan in plans {
             self.ready()?;
             self.go(plan.plan)?;
@@ -294,7 +299,6 @@ impl AutoDesk<'_> {
         Ok(())
     }
 
-    /// Checks that the pipeline can be replayed, before letters are planned.
     /// Repairs the letters of a code, if the sink can hold the result.
     fn repair(&mut self, repair: &RepairRule, code: &str) -> Result<(), LetterError> {
         let filter = self.filter(&[code], &[LetterState::Captured]);
@@ -302,22 +306,28 @@ impl AutoDesk<'_> {
             return Ok(());
         }
         self.ready()?;
+        let repair = match &self.runner {
+            Some(runner) => runner.opening(repair).map_err(|e| LetterError::Refused(e.into()))?,
+            None => repair.clone(),
+        };
         let (keys, runner) = (Keyring::default(), &mut self.runner);
         let refusal = &mut |letter: &Letter, payload: &[u8]| match runner {
             Some(runner) => runner.refusal(letter, payload).map_err(|e| LetterError::Refused(e.to_string())),
             None => Ok(None),
         };
         let mut fixer = Fixer { store: &mut self.store, keys: &keys, dry_run: false };
-        let fixed = fixer.fix_for(repair, &filter, now_ms(), refusal)?;
+        let fixed = fixer.fix_for(&repair, &filter, now_ms(), refusal)?;
         self.done.repaired += fixed.validated;
         self.done.scheduled += fixed.scheduled;
         Ok(())
     }
 
+    /// Checks that the pipeline can be replayed, before letters are planned.
     fn ready(&mut self) -> Result<(), LetterError> {
         if self.runner.is_none() {
             let refused = |why: String| LetterError::Refused(why);
-            let mut runner = ManifestReplay::new(self.spec.clone(), None).map_err(|e| refused(e.into()))?;
+            let runner = ManifestReplay::new(self.named.clone(), &self.stored, None);
+            let mut runner = runner.map_err(|e| refused(e.into()))?;
             runner.preflight().map_err(|why| refused(why.to_string()))?;
             self.runner = Some(runner);
         }

@@ -9,13 +9,15 @@ use tidegate_core::Code;
 use tidegate_core::hex::hex;
 use tidegate_geo::crs::Grids;
 use tidegate_geo::format::geojson::ReadOptions;
+use tidegate_geo::limits::RecordLimits;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use super::answers;
 use super::assets;
 use super::csv_rows::RowSource;
 use super::described::{Described, ReplaySource};
-use super::fetched::{DIR, FetchFailure, Fetched, Scratch, fetch, is_remote};
+use super::fetched::{DIR, FetchFailure, Fetched, Scratch, fetch, fetch_written, is_remote};
 use super::paged::{Make, Paged};
 use super::patience::patiently;
 use super::plausible;
@@ -23,10 +25,10 @@ use super::rasters;
 use super::service;
 use super::source::{FileSource, Source};
 use super::spooled::spool;
-#[cfg(feature = "postgres")]
-use super::table::TableSource;
+use super::table;
 use crate::gate::Gates;
-use crate::manifest::{self, Manifest, Policy};
+use crate::manifest::{self, Manifest, Policy, objects};
+use crate::objects::ObjectAddress;
 use crate::sink::{SinkFolders, Spec};
 use crate::step::content_key::{self, CONTENT_KEY};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
@@ -91,15 +93,15 @@ pub(super) enum Start<'a> {
 /// The reason why it cannot be read.
 fn open_source(
     form: &manifest::SourceSpec,
-    folder: &Path,
-    fetched: Option<&Fetched>,
+    SourceFiles { folder, fetched, limits }: SourceFiles<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
     let rows = form.batch_size as usize;
     let tolerance = service::tolerance(form)?;
     if let Some(Fetched { path, stamp, told, features: Some(features), extent }) = fetched {
-        let source = FileSource::open(path, ReadOptions { batch_rows_max: rows, ..ReadOptions::default() })?
-            .stamped(stamp.clone())
-            .brought(told.clone());
+        let source =
+            FileSource::open(path, ReadOptions { batch_rows_max: rows, limits, ..ReadOptions::default() })?
+                .stamped(stamp.clone())
+                .brought(told.clone());
         let source = source.declared_at(*extent);
         let found = source.layer().records;
         if found != Some(*features) {
@@ -123,6 +125,7 @@ fn open_source(
                 layer: form.layer.clone(),
                 crs: named(form)?,
                 batch_rows_max: rows,
+                limits,
                 ..ReadOptions::default()
             };
             let source = FileSource::open(&path, options)?;
@@ -130,12 +133,7 @@ fn open_source(
             let told = fetched.and_then(|fetched| fetched.told.clone());
             Ok(Box::new(source.tolerating(tolerance).stamped(stamp).brought(told)))
         }
-        #[cfg(not(feature = "postgres"))]
-        (None, Some(_)) => Err(StepError::Broken(crate::sink::NO_POSTGRES.into())),
-        #[cfg(feature = "postgres")]
-        (None, Some(table)) => {
-            Ok(Box::new(TableSource::open(table, rows, (tolerance, form.since.as_ref()))?))
-        }
+        (None, Some(named)) => table::open(named, rows, (tolerance, form.since.as_ref())),
         (None, None) => Err(StepError::Broken("`source` has none of `file`, `postgis`, `service`".into())),
     }
 }
@@ -167,7 +165,8 @@ pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepE
     let Some(from) = &manifest.pipeline.source else { return Err(String::from("no source").into()) };
     let context =
         RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None), tasks: None };
-    open(manifest, from, SourceFiles { folder, fetched: None }, &context, &Start::New)
+    let files = SourceFiles { folder, fetched: None, limits: manifest.pipeline.limits.record() };
+    open(manifest, from, files, &context, &Start::New)
 }
 
 /// Builds the parts of a pipeline. Writes nothing.
@@ -220,6 +219,8 @@ struct SourceFiles<'a> {
     folder: &'a Path,
     /// The downloaded or spooled file, if the source is remote.
     fetched: Option<&'a Fetched>,
+    /// What one record may cost.
+    limits: RecordLimits,
 }
 
 /// The number of the run with this id.
@@ -264,7 +265,8 @@ pub(super) fn build_from(
             Some(listing.list(&make, (resume, cache.is_some()), &context).map_err(of_source)?)
         }
         (Some(address), _) if is_remote(address) => {
-            Some(fetch(manifest, from, address, &dir, resume, &context).map_err(|e| of_source(e.into()))?)
+            let fetched = fetch_written(manifest, from, address, &dir, resume, &context);
+            Some(fetched.map_err(|e| of_source(e.into()))?)
         }
         // The fields of changes are known from the last run.
         (None, Some(_)) if reads_changes(from) => None,
@@ -275,20 +277,22 @@ pub(super) fn build_from(
         }
         _ => None,
     };
-    let files = SourceFiles { folder, fetched: fetched.as_ref() };
-    let objects = cache.as_deref().unwrap_or(folder).join("objects");
+    let files = SourceFiles { folder, fetched: fetched.as_ref(), limits: pipeline.limits.record() };
+    let objects_dir = cache.as_deref().unwrap_or(folder).join("objects");
     let source = match begin {
         Start::Replay(described) => Box::new(ReplaySource::new(described)?),
         Start::New | Start::Resumed(_) | Start::Changes(_) if from.queue.is_some() => {
-            queue(manifest, from, (folder, &objects), &context).map_err(of_source)?
+            queue(manifest, from, (folder, &objects_dir), &context).map_err(of_source)?
         }
         Start::New | Start::Resumed(_) | Start::Changes(_) => {
             open(manifest, from, files, &context, begin).map_err(of_source)?
         }
     };
     let RunContext { stop, traffic, .. } = context;
+    let answers = answers.map(|dir| answers::place(manifest, folder, dir)).transpose()?;
     let services = Services::new(manifest, answers, stop, traffic.clone(), run);
     let mut flow = start(from, source.as_ref())?;
+    flow.limits = pipeline.limits.record();
     let source = plausible::watched(source, pipeline, flow.crs.as_ref())?;
     flow.grids = grids(pipeline, folder)?;
     let first = flow.clone();
@@ -297,8 +301,9 @@ pub(super) fn build_from(
     for (at, form) in pipeline.steps.iter().enumerate() {
         let label = step_label(at, form);
         let earlier = pipeline.steps.get(..at).unwrap_or_default();
-        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, files, earlier, look);
-        let tools = Tools { folder, services: &services, pass: &pass };
+        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(pipeline, files, earlier, look);
+        let objects = objects::of_step(pipeline, at, folder).map_err(|e| format!("{label}: objects: {e}"))?;
+        let tools = Tools { folder, services: &services, objects: &objects, pass: &pass };
         let crs = flow.crs.clone();
         let scope = u16::try_from(at).unwrap_or(u16::MAX).min(crate::gate::SCOPE - 1);
         let before = flow.clone();
@@ -351,14 +356,14 @@ pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grid
 fn open(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
-    SourceFiles { folder, fetched }: SourceFiles<'_>,
+    files: SourceFiles<'_>,
     RunContext { stop, traffic, .. }: &RunContext,
     begin: &Start<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
-    let paged = from.file.is_none() && fetched.is_none();
+    let paged = from.file.is_none() && files.fetched.is_none();
     let Some(name) = from.service.as_ref().filter(|_| paged) else {
         let policy = Policy::from(manifest).call;
-        return patiently(&policy, stop, || open_source(from, folder, fetched));
+        return patiently(&policy, stop, || open_source(from, files));
     };
     let described = match begin {
         Start::Resumed(described) | Start::Changes(described) => *described,
@@ -372,7 +377,7 @@ fn open(
 fn queue(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
-    (folder, objects): (&Path, &Path),
+    (folder, objects_dir): (&Path, &Path),
     context: &RunContext,
 ) -> Result<Box<dyn Source>, StepError> {
     let Some(tasks) = &from.tasks else {
@@ -380,14 +385,18 @@ fn queue(
     };
     let layer = layer_of(from, tasks, &manifest.pipeline.id)?;
     let (all, form) = (manifest.clone(), from.clone());
-    let (own, objects) = (context.clone(), objects.to_owned());
-    let bring = Box::new(move |address: &str| match fetch(&all, &form, address, &objects, false, &own) {
-        Ok(fetched) => Ok(fetched.path),
-        Err(FetchFailure::Address(said)) => Err(StepError::Failed { code: Code::NOT_FOUND, said }),
-        Err(FetchFailure::Step(error)) => Err(error),
+    let (own, dir) = (context.clone(), objects_dir.to_owned());
+    let none = manifest::ServiceSpec::default();
+    let bring = Box::new(move |address: &ObjectAddress| {
+        match fetch(&all, (&form, &none), address, &dir, false, &own) {
+            Ok(fetched) => Ok(fetched.path),
+            Err(FetchFailure::Address(said)) => Err(StepError::Failed { code: Code::NOT_FOUND, said }),
+            Err(FetchFailure::Step(error)) => Err(error),
+        }
     });
     let policy = Policy::from(manifest).call;
-    let around = (folder.to_owned(), policy, context.stop.clone());
+    let allowed = objects::of_tasks(tasks, folder).map_err(|e| format!("source.tasks.objects: {e}"))?;
+    let around = (allowed, policy, context.stop.clone());
     // An explicit coordinate reference system overrides that of the source.
     let steps = &manifest.pipeline.steps;
     let first = steps.iter().find(|form| form.set_crs.is_some() || form.reproject.is_some());
@@ -437,18 +446,19 @@ fn start(form: &manifest::SourceSpec, source: &dyn Source) -> Result<Flow, Strin
 /// Reads all records through the preceding steps, for a step that has to examine them first. `None`
 /// if the source or one of those steps is a service.
 fn first_pass(
-    from: &manifest::SourceSpec,
-    SourceFiles { folder, fetched }: SourceFiles<'_>,
+    pipeline: &manifest::Pipeline,
+    files @ SourceFiles { folder, fetched, .. }: SourceFiles<'_>,
     steps: &[manifest::StepSpec],
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
+    let from = pipeline.source.as_ref()?;
     let afar = from.file.is_none() && from.service.is_some() && fetched.is_none();
     if afar || from.queue.is_some() || steps.iter().any(|form| form.geocode.is_some() || form.http.is_some())
     {
         return None;
     }
     Some((|| {
-        let mut source = open_source(from, folder, fetched)?;
+        let mut source = open_source(from, files)?;
         let mut flow = start(from, source.as_ref())?;
         let none: Manifest = serde_json::from_value(serde_json::json!({ "pipeline": {
             "id": "pass", "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
@@ -458,10 +468,9 @@ fn first_pass(
         let mut ready = Vec::new();
         for (at, form) in steps.iter().enumerate() {
             let before = steps.get(..at).unwrap_or_default();
-            let pass = |look: &mut dyn FnMut(&Batch)| {
-                first_pass(from, SourceFiles { folder, fetched }, before, look)
-            };
-            let tools = Tools { folder, services: &services, pass: &pass };
+            let pass = |look: &mut dyn FnMut(&Batch)| first_pass(pipeline, files, before, look);
+            let objects = objects::of_step(pipeline, at, folder).map_err(|e| e.to_string())?;
+            let tools = Tools { folder, services: &services, objects: &objects, pass: &pass };
             ready.extend(step::build(form, 0, &mut flow, &tools)?);
         }
         while let Some(page) = source.next().map_err(String::from)? {
@@ -477,8 +486,8 @@ fn first_pass(
 }
 
 /// The fingerprint of a pipeline: source, steps and sink, but not policies and gates, which may
-/// change between a halt and its resume. The patience with the source and the tolerance of its
-/// counts are policies too.
+/// change between a halt and its resume. The patience with the source, the tolerance of its counts and
+/// what may be opened are policies too.
 pub(super) fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
     let mut source = pipeline.source.clone();
@@ -487,8 +496,13 @@ pub(super) fn fingerprint(manifest: &Manifest) -> String {
         if let Some(paging) = &mut source.paging {
             paging.at_once = None;
         }
+        if let Some(tasks) = &mut source.tasks {
+            tasks.objects = None;
+        }
     }
-    let mut json = serde_json::json!([source, pipeline.steps, pipeline.sink]);
+    let mut steps = pipeline.steps.clone();
+    steps.iter_mut().filter_map(|step| step.raster.as_mut()).for_each(|form| form.objects = None);
+    let mut json = serde_json::json!([source, steps, pipeline.sink]);
     if let (Some(list), false) = (json.as_array_mut(), pipeline.grids.is_empty()) {
         list.push(serde_json::json!(pipeline.grids));
     }

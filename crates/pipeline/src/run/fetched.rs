@@ -21,6 +21,7 @@ use crate::durable;
 use crate::error::SetupError;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
+use crate::objects::{ObjectAddress, ObjectPlace};
 use crate::source::file::{self, FilePosition};
 use crate::source::{SourceError, Trouble, Wire};
 use crate::step::StepError;
@@ -119,15 +120,42 @@ pub(super) fn is_remote(name: &str) -> bool {
     BucketAddress::is_one(name) || ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
-/// Downloads the file of a source into `dir`.
-pub(super) fn fetch(
+/// Downloads the file of a source, whose address a person wrote, into `dir`.
+pub(super) fn fetch_written(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
     address: &str,
     dir: &Path,
     resume: bool,
+    context: &RunContext,
+) -> Result<Fetched, FetchFailure> {
+    let none = manifest::ServiceSpec::default();
+    let form = match &from.service {
+        Some(name) => manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?,
+        None => &none,
+    };
+    let written = ObjectAddress::of_service(address, form.allow_private, &form.allow_hosts);
+    let written = written.map_err(|e| FetchFailure::Address(e.to_string()))?;
+    if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
+        && let ObjectPlace::Web { url, .. } = written.place()
+        && home.origin() != url.origin()
+    {
+        let what = format!("{url} is not on the host of `source.service`, {home}");
+        return Err(FetchFailure::Address(what));
+    }
+    fetch(manifest, (from, form), &written, dir, resume, context)
+}
+
+/// Downloads a file into `dir`. `form` is the service that it is on.
+pub(super) fn fetch(
+    manifest: &Manifest,
+    (from, form): (&manifest::SourceSpec, &manifest::ServiceSpec),
+    remote: &ObjectAddress,
+    dir: &Path,
+    resume: bool,
     RunContext { stop, traffic, .. }: &RunContext,
 ) -> Result<Fetched, FetchFailure> {
+    let address = remote.text();
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     durable::make_dir(dir).map_err(disk)?;
     let kept = || -> Option<DownloadProgress> {
@@ -139,7 +167,8 @@ pub(super) fn fetch(
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
     // A name without an extension does not tell the format; the manifest or the Content-Type does.
-    let untyped = from.format.is_none() && !BucketAddress::is_one(address) && file::is_untyped(name);
+    let is_web = matches!(remote.place(), ObjectPlace::Web { .. });
+    let untyped = from.format.is_none() && is_web && file::is_untyped(name);
     let local = match (from.format, untyped, note.at.done) {
         (Some(format), ..) => file::local_name(&format!("file.{}", format.format().extension()), address),
         (None, false, _) => file::local_name(name, address),
@@ -154,7 +183,7 @@ pub(super) fn fetch(
         return Ok(done(path, &note, told));
     }
     let runtime = traffic.runtime()?;
-    if BucketAddress::is_one(address) {
+    if let ObjectPlace::Bucket { .. } = remote.place() {
         let patience = tidegate_core::time::seconds(from.patience_seconds);
         let bucket = from.store.clone().unwrap_or_default();
         let opened = bucket.open(address, patience, traffic);
@@ -169,28 +198,18 @@ pub(super) fn fetch(
         told.calls = traffic.calls();
         return Ok(done(path, &note, told));
     }
-    let url =
-        Url::parse(address).map_err(|e| FetchFailure::Address(format!("invalid URL {address:?}: {e}")))?;
-    let none = manifest::ServiceSpec::default();
-    let form = match &from.service {
-        Some(name) => manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?,
-        None => &none,
+    let ObjectPlace::Web { url, allow } = remote.place() else {
+        return Err(FetchFailure::Address(format!("{address} is a file, and is read where it is")));
     };
-    if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
-        && home.origin() != url.origin()
-    {
-        let what = format!("{url} is not on the host of `source.service`, {home}");
-        return Err(FetchFailure::Address(what));
-    }
     let profile = file::profile().map_err(|e| e.message)?;
     let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();
     let caller = traffic.caller(to);
-    let wire =
-        service::wire(manifest, form, (url.clone(), profile), from, caller).map_err(FetchFailure::Address)?;
+    let asked = (url.clone(), profile, allow.clone());
+    let wire = service::wire(manifest, form, asked, from, caller).map_err(FetchFailure::Address)?;
     let pieces = async {
         let wire = Wire::new(wire, Clock::system())?;
         while !note.at.done {
-            note.at = file::piece(&wire, &url, &path, &note.at).await?;
+            note.at = file::piece(&wire, url, &path, &note.at).await?;
             keep(dir, &note).map_err(SourceError::disk)?;
             told.bytes(&note.at);
             told.sent(&wire);
@@ -256,7 +275,7 @@ mod tests {
         let traffic = Traffic::new(&manifest, None, None);
         let context = RunContext { stop: Arc::default(), traffic, tasks: None };
         let from = serde_json::from_value(serde_json::json!({ "file": address })).unwrap();
-        fetch(&manifest, &from, address, dir, false, &context).err().unwrap()
+        fetch_written(&manifest, &from, address, dir, false, &context).err().unwrap()
     }
 
     /// The object of a task that names a bad address is a dead letter; a disk that fails is not.

@@ -7,35 +7,36 @@
 //! instead of many letters.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidegate_core::Code;
 use tidegate_core::letter::incident::Threshold;
 use tidegate_core::letter::{FailureClass, LetterState, blur};
 use tidegate_core::quote::shell;
+use tracing::warn;
 
 use super::build::PipelineParts;
 use super::counts::RecordCounts;
-use super::described::{Described, without_source};
+use super::definition::{self, absolute};
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use super::report::RunError;
 use crate::durable;
 use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
-use crate::letter::store::{ARCHIVE, RepairedRecords};
+use crate::letter::store::{ArchivePlace, RepairedRecords};
 use crate::letter::{
     Failure, KeyedRecord, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters,
     Payload, RecordKeys, Spatial, Versions, flood, now_ms, worker,
 };
-use crate::manifest::{DeadLetters, Manifest};
+use crate::manifest::{DeadLetters, Manifest, Pipeline};
 use crate::secret::SecretRef;
 use crate::step::{FailedCall, Flow, Reject};
 use crate::telemetry::trace::{self, Tracer};
 use crate::worker::TaskLink;
 
-/// The kind of pipeline, in the stored replay specification.
-pub const KIND: &str = "manifest";
+/// The bytes of payloads that are packed at once.
+const PAYLOAD_BYTES_AT_ONCE: usize = 2 << 20;
 
 /// The letter store of a manifest: a path relative to its directory; by default the store of the
 /// state directory.
@@ -85,16 +86,13 @@ pub(super) fn not_started(error: LetterError) -> RunError {
     if matches!(error, LetterError::Unreachable(_)) { RunError::Later(what) } else { RunError::Setup(what) }
 }
 
-/// Stores where open letters are archived at the end of their retention, for all commands that purge.
-fn set_archive(store: &mut LetterStore, form: &DeadLetters, folder: &Path) -> Result<(), LetterError> {
-    let Some(to) = &form.archive else { return Ok(()) };
+/// Where open letters of a pipeline are archived at the end of their retention, if its manifest says.
+#[must_use]
+pub fn archive(manifest: &Manifest, folder: &Path) -> Option<ArchivePlace> {
+    let Pipeline { id, dead_letters, .. } = &manifest.pipeline;
+    let to = dead_letters.as_ref()?.archive.as_ref()?;
     let to = if to.contains("://") { to.clone() } else { absolute(&folder.join(to)).display().to_string() };
-    if store.setting(ARCHIVE)?.as_ref() == Some(&to) { Ok(()) } else { store.set(ARCHIVE, &to, now_ms()) }
-}
-
-/// Absolute, because a replay may be started from another directory.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    Some(ArchivePlace { pipeline: id.clone(), to })
 }
 
 /// What is known of the records that come to a stage.
@@ -162,7 +160,7 @@ pub(super) struct DeadRejects {
 }
 
 impl DeadRejects {
-    /// Opens the store and saves in it how to replay the pipeline.
+    /// Opens the store, purges what is past its retention, and saves in it what the pipeline is.
     pub(super) fn open(
         form: &DeadLetters,
         manifest: &Manifest,
@@ -176,17 +174,14 @@ impl DeadRejects {
         {
             durable::make_dir(dir).map_err(|e| RunError::Setup(format!("{}: {e}", dir.display())))?;
         }
-        let spec = json!({
-            "kind": KIND,
-            "manifest": without_source(manifest, parts),
-            "folder": absolute(folder),
-            "state": absolute(state),
-            "source": Described::of(parts.source.as_ref()),
-        });
+        let definition = definition::of_run(manifest, parts, (folder, state));
+        let archives: Vec<ArchivePlace> = archive(manifest, folder).into_iter().collect();
         let (identity, repaired) = LetterStore::open(&place)
             .and_then(|mut store| {
-                store.pipeline_set(&parts.id, &spec.to_string())?;
-                set_archive(&mut store, form, folder)?;
+                store.define(&parts.id, &definition)?;
+                if let Some(why) = store.retain(now_ms(), &archives)?.fault {
+                    warn!(target: "tidegate::letter", "letters past their retention period stay: {why}");
+                }
                 Ok((store.identity()?, store.repaired(&parts.id)?))
             })
             .map_err(not_started)?;
@@ -220,9 +215,14 @@ impl DeadRejects {
         let came = FeaturePayload::parse(&reject.raw).ok();
         let id = came.as_ref().and_then(|came| came.json.get("id")).filter(|id| !id.is_null());
         let id = id.map(ToString::to_string);
-        let feature = FeaturePayload::parse(reject.feature.as_bytes()).ok();
+        // As it came, unless steps made another one of it: a tree of a large record takes many times its room.
+        let made = match reject.feature.as_str() {
+            "" => None,
+            feature => FeaturePayload::parse(feature.as_bytes()).ok(),
+        };
+        let feature = if reject.feature.is_empty() { came.as_ref() } else { made.as_ref() };
         let task = self.tasks.as_ref().and_then(|tasks| tasks.task_of(reject.record));
-        let idempotency_key = self.key(reject, came.as_ref(), feature.as_ref(), task.as_ref());
+        let idempotency_key = self.key(reject, came.as_ref(), feature, task.as_ref());
         let (task, position) = match &task {
             Some((key, 0)) => (Letter::geotask_text(key), Letter::geotask_text(key)),
             Some((key, n)) => (Letter::geotask_text(key), format!("task {key}, record {}", n + 1)),
@@ -241,10 +241,6 @@ impl DeadRejects {
         }
         let mut messages = messages.into_iter();
         let not_before_ms = call.and_then(|call| call.not_before_ms);
-        let received =
-            if reject.raw.is_empty() { reject.feature.clone().into_bytes() } else { reject.raw.clone() };
-        let current =
-            Some(reject.feature.clone().into_bytes()).filter(|f| feature.is_some() && *f != received);
         Letter {
             pipeline: self.pipeline.clone(),
             stage: reject.stage.clone(),
@@ -253,10 +249,9 @@ impl DeadRejects {
             effect_key: format!(
                 "{}#{}",
                 self.sink,
-                self.row(feature.as_ref()).or(id).unwrap_or_else(|| position.clone())
+                self.row(feature).or(id).unwrap_or_else(|| position.clone())
             ),
             content_type: if feature.is_some() { "application/geo+json" } else { "text/plain" }.into(),
-            payload: Payload { received, current },
             versions: Versions {
                 manifest: self.fingerprint.clone(),
                 binary: env!("CARGO_PKG_VERSION").into(),
@@ -264,7 +259,6 @@ impl DeadRejects {
             },
             source: LetterSource { uri: self.from.clone(), position },
             spatial: feature
-                .as_ref()
                 .and_then(|feature| feature.spatial(crs))
                 .map(|spatial| Spatial { target_crs: self.target_crs.clone(), ..spatial }),
             run: self.run.clone(),
@@ -304,22 +298,15 @@ impl DeadRejects {
     ) -> String {
         // Another format than GeoJSON is known by what was read of it.
         let came = came.filter(|came| came.json.get("type").is_some_and(Value::is_string));
+        // Made only where it is a part of the key.
+        let failed = failed.filter(|_| came.is_none() || self.explodes);
         let before = failed.map(|feature| match self.stage(&reject.stage) {
             Some(stage) => stage.before(feature),
             None => feature.clone(),
         });
-        let mut parts = Vec::new();
-        let record = match (came, &before) {
-            (Some(came), Some(before)) if self.explodes => {
-                parts.extend([came, before]);
-                KeyedRecord::Features(&parts)
-            }
-            (Some(record), _) | (None, Some(record)) => {
-                parts.push(record);
-                KeyedRecord::Features(&parts)
-            }
-            (None, None) => KeyedRecord::Bytes(&reject.raw),
-        };
+        let parts: Vec<&FeaturePayload> = came.into_iter().chain(&before).collect();
+        let record =
+            if parts.is_empty() { KeyedRecord::Bytes(&reject.raw) } else { KeyedRecord::Features(&parts) };
         match task {
             Some((task, number)) => record.of_task(&self.pipeline, (task, *number)),
             None => self.keys.of_record(&self.pipeline, record, reject.record),
@@ -331,6 +318,17 @@ impl DeadRejects {
         let properties = feature?.json.get("properties")?;
         let values = self.key.iter().map(|name| properties.get(name).map(ToString::to_string));
         values.collect::<Option<Vec<_>>>().filter(|values| !values.is_empty()).map(|values| values.join(","))
+    }
+}
+
+/// The record of a letter.
+fn payload(reject: &Reject) -> Payload {
+    let received = if reject.raw.is_empty() { reject.feature.as_bytes() } else { &reject.raw };
+    let is_other = !reject.feature.is_empty() && reject.feature.as_bytes() != received;
+    let current = is_other.then(|| reject.feature.clone().into_bytes());
+    Payload {
+        current: current.filter(|feature| FeaturePayload::parse(feature).is_ok()),
+        received: received.to_vec(),
     }
 }
 
@@ -346,7 +344,8 @@ impl Rejects for DeadRejects {
         if self.repaired.is_empty() || rejects.is_empty() {
             return Ok(vec![false; rejects.len()]);
         }
-        let letters: Vec<Letter> = rejects.iter().map(|reject| self.letter(reject, 0)).collect();
+        let with_payload = |reject| Letter { payload: payload(reject), ..self.letter(reject, 0) };
+        let letters: Vec<Letter> = rejects.iter().map(with_payload).collect();
         let store = match &mut self.store {
             Some(store) => store,
             none => none.insert(LetterStore::open(&self.place).map_err(failed)?),
@@ -376,7 +375,21 @@ impl Rejects for DeadRejects {
                 shell(&self.place.to_string())
             )));
         }
-        self.letters.put(&letters).wait().map_err(failed)?;
+        // Payloads may be large: they are copied a few at a time, on their way to the writer.
+        let (mut some, mut bytes, mut tickets) = (Vec::new(), 0, Vec::new());
+        for (letter, reject) in letters.into_iter().zip(batch.rejected.iter().chain(batch.failed)) {
+            let payload = payload(reject);
+            bytes += payload.received.len() + payload.current.as_ref().map_or(0, Vec::len);
+            some.push(Letter { payload, ..letter });
+            if bytes >= PAYLOAD_BYTES_AT_ONCE {
+                tickets.push(self.letters.put_all(std::mem::take(&mut some)));
+                bytes = 0;
+            }
+        }
+        tickets.push(self.letters.put_all(some));
+        for ticket in tickets {
+            ticket.wait().map_err(failed)?;
+        }
         Ok(0)
     }
 

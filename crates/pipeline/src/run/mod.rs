@@ -19,6 +19,7 @@
 //! | `fetched` | downloads files from web servers and buckets |
 //! | `spooled` | downloads all pages of a service before they are read |
 //! | `described` | the description of a source when the run began |
+//! | `definition` | what a letter store says of a pipeline, and the pipeline that a person named |
 //! | [`rejects`], [`letters`] | stores rejected records: a file, or the store of dead letters |
 //! | [`auto`] | repairs and replays letters unasked |
 //! | `replay`, `in_place` | replays dead letters into the sink, or into their row there |
@@ -37,6 +38,7 @@
 //! | `plan` | plans a run without executing it |
 
 mod alone;
+mod answers;
 mod assets;
 pub mod auto;
 mod begin;
@@ -44,6 +46,7 @@ mod build;
 mod counts;
 pub(crate) mod crash;
 mod csv_rows;
+mod definition;
 mod described;
 mod drive;
 mod fetched;
@@ -70,6 +73,9 @@ pub mod source;
 mod spooled;
 mod state;
 mod stream;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_table.rs"]
+mod table;
 #[cfg(feature = "postgres")]
 mod table;
 mod trail;
@@ -80,6 +86,7 @@ pub use build::{PipelineParts, build, look};
 pub(crate) use build::{grids, step_label};
 pub use counts::RecordCounts;
 pub use csv_rows::{csv_delimiter, csv_encoding, csv_fields, csv_header};
+pub use definition::{DefinitionKind, NamedPipeline, StoredDefinition, of_capture};
 pub use described::Described;
 pub use drive::{RunOptions, RunWatch, run};
 pub use last::{HaltedBy, LastRun, last_runs};

@@ -14,6 +14,7 @@ use super::build::{PipelineParts, build};
 use super::fetched::is_remote;
 use super::report::RunError;
 use crate::lane::LaneKey;
+use crate::manifest::objects::{self, ObjectsLine};
 use crate::manifest::{InputFormat, Manifest, Policy, ServiceSpec, SourceSpec};
 use crate::sink::SinkError;
 use crate::step::{self, Aside};
@@ -40,6 +41,9 @@ pub struct Plan {
     pub fields_in: Vec<(String, String)>,
     /// The steps.
     pub steps: Vec<String>,
+    /// What may be opened by paths and addresses in the data.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectsLine>,
     /// The fields of the sink, with their types.
     pub fields_out: Vec<(String, String)>,
     /// The geometry type in the sink; `None` if mixed or unknown.
@@ -376,6 +380,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, RunError> {
         source_crs: layer.crs.as_ref().map(ToString::to_string),
         fields_in: fields(&layer.schema),
         steps: pipeline.steps.iter().map(|form| form.name().to_owned()).collect(),
+        objects: objects::told(manifest, folder),
         fields_out: fields(&parts.flow.schema),
         shape: parts.flow.schema.shape.map(|shape| shape.name().to_owned()),
         sink_crs: parts.sink.crs.to_string(),

@@ -1,7 +1,8 @@
 //! The list of a source `rasters`: one record per raster, in the order of their names.
 //!
 //! The list is written to the state directory once, so that a resumed run has the same records in the
-//! same order, whatever has come to the directory or the bucket since.
+//! same order, whatever has come to the directory or the bucket since. A list that names what the
+//! manifest does not name is refused: it tells which rasters were there, not what may be opened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use super::build::RunContext;
 use super::fetched::Fetched;
 use crate::durable;
 use crate::manifest;
+use crate::manifest::objects::{self, RASTER_EXTENSIONS as EXTENSIONS};
+use crate::objects::{AllowedObjects, ObjectAddress};
 use crate::raster::{self, RasterReach};
 use crate::source::glob;
 use crate::step::StepError;
 
 pub(super) const NAME: &str = "rasters.geojsonl";
-const EXTENSIONS: [&str; 4] = [".tif", ".tiff", ".TIF", ".TIFF"];
 
 /// Writes the list of a source, or finds the one of the run that is resumed.
 pub(super) fn list(
@@ -43,16 +45,53 @@ pub(super) fn list(
         if all.is_empty() {
             return Err(StepError::Broken(format!("no raster is named by {}", from.rasters.join(", "))));
         }
+        let allowed = objects::of_list(from, folder).map_err(|e| format!("source.rasters: {e}"))?;
         let mut text = String::new();
         for address in &all {
-            text.push_str(&record(folder, address).to_string());
+            text.push_str(&record(folder, address, &allowed).to_string());
             text.push('\n');
         }
         durable::replace(&path, text.as_bytes()).map_err(disk)?;
     }
     let text = fs::read_to_string(&path).map_err(disk)?;
-    let count = text.lines().count() as u64;
+    let count =
+        judged(&path, &text, |address| from.rasters.iter().any(|name| is_named(folder, name, address)))?;
     Ok(Fetched { path, stamp: None, told: None, features: Some(count), extent: None })
+}
+
+/// The number of records of a list, all of whose addresses pass. A record may be without one.
+///
+/// # Errors
+/// When one does not: somebody has changed the list.
+pub(super) fn judged(list: &Path, text: &str, passes: impl Fn(&str) -> bool) -> Result<u64, StepError> {
+    for (at, line) in text.lines().enumerate() {
+        let record: Value = serde_json::from_str(line).unwrap_or_default();
+        let address = record.pointer("/properties/path");
+        if !address.is_some_and(|address| address.is_null() || address.as_str().is_some_and(&passes)) {
+            let address = address.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+            return Err(StepError::Broken(format!(
+                "{}: line {} names {address}, which the manifest does not name or allow: the list was changed. Run without --resume",
+                list.display(),
+                at + 1
+            )));
+        }
+    }
+    Ok(text.lines().count() as u64)
+}
+
+/// Whether a name of the manifest stands for an address.
+fn is_named(folder: &Path, name: &str, address: &str) -> bool {
+    if raster::is_remote(name) || raster::is_remote(address) {
+        let under = format!("{}/", name.trim_end_matches('/'));
+        let is_prefix = BucketAddress::is_one(name) && !is_raster(name);
+        return name == address || (is_prefix && address.starts_with(&under) && !address.contains("/../"));
+    }
+    let (named, path) = (PathBuf::from(objects::listed_path(folder, name)), Path::new(address));
+    glob::names(&named, path) || (path.parent() == Some(named.as_path()) && path.file_name().is_some())
+}
+
+fn is_raster(key: &str) -> bool {
+    EXTENSIONS.iter().any(|end| key.ends_with(end))
 }
 
 /// The rasters that a name stands for.
@@ -62,7 +101,6 @@ fn named(
     name: &str,
     context: &RunContext,
 ) -> Result<Vec<String>, StepError> {
-    let is_raster = |key: &str| EXTENSIONS.iter().any(|end| key.ends_with(end));
     if BucketAddress::is_one(name) && !is_raster(name) {
         return bucket(from, name, context);
     }
@@ -89,7 +127,6 @@ fn named(
 }
 
 /// The rasters under a prefix of a bucket.
-#[cfg(feature = "object-store")]
 fn bucket(from: &manifest::SourceSpec, name: &str, context: &RunContext) -> Result<Vec<String>, StepError> {
     use futures_util::TryStreamExt;
     let patience = tidegate_core::time::seconds(from.patience_seconds);
@@ -118,21 +155,16 @@ fn bucket(from: &manifest::SourceSpec, name: &str, context: &RunContext) -> Resu
     runtime.block_on(listing).map_err(|e| StepError::Broken(format!("{name}: {e}")))
 }
 
-#[cfg(not(feature = "object-store"))]
-fn bucket(_: &manifest::SourceSpec, name: &str, _: &RunContext) -> Result<Vec<String>, StepError> {
-    Err(StepError::Broken(format!("{name}: this build has no object stores")))
-}
-
 /// A raster as a record: where it is, and where it lies if a local header says so.
-fn record(folder: &Path, address: &str) -> Value {
-    let geometry = if raster::is_remote(address) { None } else { footprint(&folder.join(address)) };
+fn record(folder: &Path, address: &str, allowed: &AllowedObjects) -> Value {
     let name = address.rsplit('/').next().unwrap_or(address);
-    // A dead letter must find its raster from any directory.
     let path = match raster::is_remote(address) {
         true => address.to_owned(),
-        false => std::path::absolute(folder.join(address))
-            .map_or_else(|_| address.to_owned(), |path| path.display().to_string()),
+        false => objects::listed_path(folder, address),
     };
+    // A link in a directory may lead out of it; the step that reads the raster says so.
+    let local = if raster::is_remote(address) { None } else { allowed.address(&path).ok() };
+    let geometry = local.and_then(|local| footprint(&local));
     json!({
         "type": "Feature",
         "id": address,
@@ -142,8 +174,8 @@ fn record(folder: &Path, address: &str) -> Value {
 }
 
 /// The outline of a raster in degrees; nothing if its header does not say.
-fn footprint(path: &Path) -> Option<Value> {
-    let bytes = raster::bytes_of(&path.display().to_string(), &RasterReach::default()).ok()?;
+fn footprint(address: &ObjectAddress) -> Option<Value> {
+    let bytes = raster::bytes_of(address, &RasterReach::default()).ok()?;
     let raster = GeoTiff::open(bytes, &RasterLimits::default()).ok()?;
     let head = raster.head();
     let crs = head.crs.as_ref()?.as_ref().ok()?;
@@ -156,4 +188,38 @@ fn footprint(path: &Path) -> Option<Value> {
         ring.push(json!([x, y]));
     }
     Some(json!({ "type": "Polygon", "coordinates": [ring] }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_only_what_the_manifest_names() {
+        for (name, address, is) in [
+            ("data", "/p/data/a.tif", true),
+            ("data/", "/p/data/a.tif", true),
+            ("data/*.tif", "/p/data/a.tif", true),
+            ("data/a.tif", "/p/data/a.tif", true),
+            ("data", "/p/other/a.tif", false),
+            ("data", "/p/data/../a.tif", false),
+            ("data", "/p/data/..", false),
+            ("data", "http://127.0.0.1/a.tif", false),
+            ("http://h/a.tif", "http://h/a.tif", true),
+            ("http://h/a.tif", "http://h/b.tif", false),
+            ("s3://b/x", "s3://b/x/y/a.tif", true),
+            ("s3://b/x", "s3://b/xy/a.tif", false),
+            ("s3://b/x/a.tif", "s3://b/x/b.tif", false),
+            ("s3://b", "s3://c/a.tif", false),
+        ] {
+            assert_eq!(is_named(Path::new("/p"), name, address), is, "{name} {address}");
+        }
+        let line = |path: &str| format!("{{\"properties\":{{\"path\":{path}}}}}\n");
+        let good = line("\"/a.tif\"") + &line("null");
+        let all = |text: &str| judged(Path::new("list"), text, |address| address == "/a.tif");
+        assert_eq!(all(&good).unwrap(), 2);
+        for bad in [line("\"/b.tif\""), line("7"), "{}\n".into(), "{\n".into()] {
+            assert!(all(&(good.clone() + &bad)).is_err(), "{bad}");
+        }
+    }
 }

@@ -125,7 +125,7 @@ fn line(pipeline: &str, reject: &Reject) -> String {
         .iter()
         .map(|problem| json!({ "code": problem.code.as_str(), "message": problem.message, "field": problem.path }))
         .collect();
-    let feature: serde_json::Value = serde_json::from_str(&reject.feature).unwrap_or_default();
+    let feature: serde_json::Value = serde_json::from_str(reject.feature()).unwrap_or_default();
     json!({
         "pipeline": pipeline,
         "record": reject.record,

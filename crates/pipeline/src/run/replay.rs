@@ -1,24 +1,24 @@
 //! Replays dead letters into the sink, from the failed stage onward.
 //!
-//! The letter store keeps what ran when the letters were made: the manifest with its variables
-//! resolved, and the description of the source. So a replay writes where the run wrote, and needs
-//! no source. The mark of each letter is committed with its rows, so a replay that is killed
-//! between the sink and the letter finds the mark and writes nothing twice, even if records are
-//! appended.
+//! What is called and where is written comes from the manifest that a person named, see `definition`.
+//! The letter store says which fields the records came with, so a replay needs no source. The mark of
+//! each letter is committed with its rows, so a replay that is killed between the sink and the letter
+//! finds the mark and writes nothing twice, even if records are appended.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tidegate_core::letter::{LetterId, LetterState};
 use tidegate_core::refusal;
 use tidegate_core::{Code, Rng};
 use tidegate_geo::Batch;
+use tracing::warn;
 
 use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
+use super::definition::{NamedPipeline, StoredDefinition};
 use super::described::Described;
 use super::fitting;
 use super::in_place::{self, FileRows};
@@ -28,10 +28,11 @@ use super::state::StateDir;
 use crate::error::SetupError;
 use crate::gate::Gates;
 use crate::gate::drift;
+use crate::letter::remedy::RepairRule;
 use crate::letter::replay::{ReplayError, Rerun, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms, worker};
-use crate::manifest::{Manifest, Policy, WriteMode};
+use crate::manifest::{Policy, WriteMode, objects};
 use crate::sink::{HeldShape, RowCounts, RunTime, Sink, SinkError, Spec};
 use crate::step::{Aside, Reject, SeenKey, StepError};
 use crate::telemetry::trace::{self, Tracer};
@@ -40,18 +41,11 @@ use crate::traffic::Traffic;
 /// The scope under which a sink stores the marks of replayed letters.
 const SCOPE: u16 = u16::MAX - 1;
 
-/// How to replay a pipeline, as the letter store keeps it.
-#[derive(Deserialize)]
-struct ReplayKit {
-    manifest: Manifest,
-    folder: PathBuf,
-    state: PathBuf,
-    source: Described,
-}
-
 /// Replays the letters of a manifest.
 pub struct ManifestReplay {
-    kit: ReplayKit,
+    named: NamedPipeline,
+    /// The source that the letters came from.
+    source: Described,
     ready: Option<PreparedReplay>,
     /// The highest call rate to any service, in calls per second.
     rate_max: Option<f64>,
@@ -71,27 +65,42 @@ struct PreparedReplay {
 }
 
 impl ManifestReplay {
-    /// From the stored specification, with at most `rate_max` calls per second to any service.
+    /// Of a named pipeline, with the fields that the store knows, and at most `rate_max` calls per
+    /// second to any service.
     ///
     /// # Errors
-    /// When another version stored it.
-    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
-        let kit = serde_json::from_value(spec)
-            .map_err(|e| format!("cannot read the stored pipeline definition: {e}"))?;
-        Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new(), checked: None })
+    /// When another version stored the fields.
+    pub fn new(
+        named: NamedPipeline,
+        stored: &StoredDefinition,
+        rate_max: Option<f64>,
+    ) -> Result<ManifestReplay, SetupError> {
+        let source = stored.source()?;
+        let named = NamedPipeline { manifest: stored.with_found_fields(&named.manifest), ..named };
+        Ok(ManifestReplay { named, source, ready: None, rate_max, last: Vec::new(), checked: None })
+    }
+
+    /// A rule that may open what the records of the pipeline may name.
+    ///
+    /// # Errors
+    /// When the manifest cannot be used.
+    pub fn opening(&self, rule: &RepairRule) -> Result<RepairRule, SetupError> {
+        let NamedPipeline { manifest, folder, .. } = &self.named;
+        let objects = objects::of_rasters(&manifest.pipeline, folder).map_err(|e| e.to_string())?;
+        Ok(rule.clone().opening(&objects, folder))
     }
 
     /// The parts of the pipeline, for letters instead of a source.
     fn parts(&self, state: Option<PathBuf>) -> Result<PipelineParts, String> {
-        let kit = &self.kit;
-        let folders = Folders { manifest: &kit.folder, state, answers: Some(kit.state.clone()), run: 0 };
-        let traffic = Traffic::new(&kit.manifest, self.rate_max, None)
-            .keeping(&kit.state)
+        let NamedPipeline { manifest, folder, state: answers, .. } = &self.named;
+        let folders = Folders { manifest: folder, state, answers: Some(answers.clone()), run: 0 };
+        let traffic = Traffic::new(manifest, self.rate_max, None)
+            .keeping(answers)
             .going_on(true)
-            .with_fleet(&kit.manifest)?;
+            .with_fleet(manifest)?;
         let context = RunContext { stop: Arc::default(), traffic, tasks: None };
-        let mut parts = build_from(&kit.manifest, folders, context, &Start::Replay(&kit.source))?;
-        parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
+        let mut parts = build_from(manifest, folders, context, &Start::Replay(&self.source))?;
+        parts.gates = Gates::new(manifest, &parts.flow)?.one_by_one();
         Ok(parts)
     }
 
@@ -99,9 +108,7 @@ impl ManifestReplay {
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
-                let kit = &self.kit;
-                let lock =
-                    StateDir::open(&kit.state, &kit.manifest.pipeline.id).map_err(|e| e.to_string())?;
+                let lock = StateDir::open(&self.named.state, self.named.id()).map_err(|e| e.to_string())?;
                 if let Last::Unfinished(run) = lock.last()?
                     && run.has_committed()
                 {
@@ -109,7 +116,7 @@ impl ManifestReplay {
                 }
                 let mut parts = self.parts(Some(lock.dir().to_owned()))?;
                 parts.gates.open_baseline(lock.dir(), false)?;
-                let in_place = in_place::file(&kit.manifest, &parts.sink)?;
+                let in_place = in_place::file(&self.named.manifest, &parts.sink)?;
                 let say = |e: SinkError| e.to_string();
                 parts.sink = beside(parts.sink, in_place.is_some());
                 parts.sink.ready_for_replay().map_err(say)?;
@@ -142,7 +149,7 @@ impl Rerun for ManifestReplay {
     }
 
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
-        let policy = Policy::from(&self.kit.manifest);
+        let policy = Policy::from(&self.named.manifest);
         let PreparedReplay { parts, in_place, held, lock } = self.ready()?;
         let say = |e: SinkError| e.to_string();
         let mut sink = parts.sink.open_for_replay().map_err(say)?;
@@ -161,6 +168,13 @@ impl Rerun for ManifestReplay {
             .collect();
         let mut last = Vec::new();
         for (stage, of) in stages(letters, &ended) {
+            if let Err(why) = parts.stage(stage) {
+                warn!(target: "tidegate::letter", "{} letters stay as they are: {why}", of.len());
+                for at in &of {
+                    set(&mut ended, *at, ReplayOutcome::Back { not_before_ms: None, note: why.clone() });
+                }
+                continue;
+            }
             if let Some(rows) = in_place
                 && !rows.check_stage(stage, &of, &mut ended)?
             {
@@ -409,7 +423,7 @@ fn died(letter: &Letter, reject: &Reject) -> Letter {
         }
     }
     let received = child.payload.received.clone();
-    let current = Some(reject.feature.clone().into_bytes()).filter(|feature| *feature != received);
+    let current = Some(reject.feature().as_bytes().to_vec()).filter(|feature| *feature != received);
     child.payload = Payload { received, current };
     child
 }

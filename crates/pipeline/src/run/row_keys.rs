@@ -61,7 +61,7 @@ pub(super) fn key_of(reject: &Reject, key: &[String]) -> RejectKey {
 
 /// The values of these fields of a rejected record.
 fn values_of(reject: &Reject, key: &[String]) -> RejectKey {
-    let Ok(feature) = serde_json::from_str::<serde_json::Value>(&reject.feature) else {
+    let Ok(feature) = serde_json::from_str::<serde_json::Value>(reject.feature()) else {
         return RejectKey::Unknown;
     };
     let mut values = Vec::new();

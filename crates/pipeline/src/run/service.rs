@@ -29,19 +29,16 @@ pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, S
     }
 }
 
-/// The client for a URL, under the policies of the manifest and of its service.
+/// The client for a URL that may be asked, under the policies of the manifest and of its service.
 pub(super) fn wire(
     manifest: &Manifest,
     form: &manifest::ServiceSpec,
-    (url, profile): (Url, Profile),
+    (url, profile, allow): (Url, Profile, Allow),
     from: &manifest::SourceSpec,
     caller: Caller,
 ) -> Result<WireConfig, String> {
     let policy = Policy::of_service(manifest, form);
-    let mut client = ClientConfig {
-        allow: Allow::meant(&url, form.allow_private, &form.allow_hosts),
-        ..ClientConfig::default()
-    };
+    let mut client = ClientConfig { allow, ..ClientConfig::default() };
     client.body.bytes_max = profile.body_bytes_max();
     if let Some(agent) = &form.user_agent {
         client.user_agent =
@@ -144,7 +141,8 @@ pub(super) fn job(
             )));
         }
     };
-    let wire = wire(manifest, form, (url, profile), from, traffic.caller(name))?;
+    let allow = Allow::meant(&url, form.allow_private, &form.allow_hosts);
+    let wire = wire(manifest, form, (url, profile, allow), from, traffic.caller(name))?;
     let at_once = wire.lane.limit.in_flight_max as usize;
     Ok(Job { wire, ask, pager: PagerConfig { at_once, tolerance: tolerance(from)? } })
 }

@@ -112,7 +112,7 @@ impl InTransit {
                 record: rejected.record,
                 stage: "read".into(),
                 problems: rejected.problems,
-                feature: String::from_utf8(rejected.raw.clone()).unwrap_or_default(),
+                feature: String::new(),
                 raw: rejected.raw,
                 call: None,
             });

@@ -22,8 +22,20 @@ use crate::sink::postgis::{config, could_not_connect, judge, quote};
 use crate::source::{CountTolerance, IdentifierHash};
 use crate::step::StepError;
 
+/// Opens a table.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub(super) fn open(
+    form: &SourceTable,
+    rows: usize,
+    how: (CountTolerance, Option<&SinceSpec>),
+) -> Result<Box<dyn Source>, StepError> {
+    Ok(Box::new(TableSource::open(form, rows, how)?))
+}
+
 /// Reads a table.
-pub(super) struct TableSource {
+struct TableSource {
     client: BoundedClient,
     layer: Layer,
     select: String,
@@ -66,11 +78,7 @@ fn say(e: postgres::Error) -> StepError {
 }
 
 impl TableSource {
-    /// Opens a table.
-    ///
-    /// # Errors
-    /// The reason why it cannot be read.
-    pub(super) fn open(
+    fn open(
         form: &SourceTable,
         rows: usize,
         (tolerance, since): (CountTolerance, Option<&SinceSpec>),

@@ -41,7 +41,6 @@ impl Spec {
                 let advice = "its columns hold points only; write to a .gpkg file".to_owned();
                 Ok(HeldShape { only, advice: Some(advice) })
             }
-            #[cfg(feature = "postgres")]
             SinkTarget::Table(table) => super::postgis::held_shape(table),
             _ => Ok(HeldShape::default()),
         }

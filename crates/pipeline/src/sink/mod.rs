@@ -22,6 +22,9 @@
 mod file;
 mod gpkg;
 mod held;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_postgis.rs"]
+mod postgis;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgis;
 mod probe;
@@ -47,11 +50,6 @@ use crate::manifest::{self, DeletedRows, WriteMode};
 use crate::step::content_key::{CONTENT_KEY, CONTENT_KEY_FIELD};
 use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
-
-/// The error of a build without PostgreSQL.
-#[cfg(not(feature = "postgres"))]
-pub(crate) const NO_POSTGRES: &str =
-    "this build does not support PostgreSQL; build with the feature `postgres`";
 
 /// Stands between the id of a pipeline and the name of a worker, or of a replay, in the key of a
 /// checkpoint.
@@ -173,7 +171,6 @@ pub(crate) fn watermark(
             let path = folder.join(file);
             gpkg::watermark(&path, &layer_name(form, &path), pipeline)
         }
-        #[cfg(feature = "postgres")]
         (None, Some(table)) => postgis::watermark(table, pipeline),
         _ => Ok(None),
     }
@@ -546,10 +543,7 @@ impl Spec {
         }
         match &self.target {
             SinkTarget::GeoPackage(..) => Ok(()),
-            #[cfg(feature = "postgres")]
-            SinkTarget::Table(_) => Ok(()),
-            #[cfg(not(feature = "postgres"))]
-            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
+            SinkTarget::Table(_) => postgis::is_there(),
             SinkTarget::File(..) | SinkTarget::Object(..) => Err(SinkError::Fatal(format!(
                 "{} cannot be used with a queue, because it has no transactions; use a .gpkg file or `postgis`",
                 self.describe()
@@ -587,8 +581,7 @@ impl Spec {
                 gpkg::create_bare(self, path, layer)?;
                 tasks::sqlite::open(path, self.task_pipeline())
             }
-            #[cfg(feature = "postgres")]
-            SinkTarget::Table(table) => tasks::postgres::open(table, self.task_pipeline()),
+            SinkTarget::Table(table) => postgis::open_tasks(table, self.task_pipeline()),
             _ => Err(SinkError::Fatal(format!("{} has no table of tasks", self.describe()))),
         }
     }
@@ -600,7 +593,6 @@ impl Spec {
     /// When the database cannot be asked.
     pub fn differences(&self) -> Result<Vec<String>, SinkError> {
         match &self.target {
-            #[cfg(feature = "postgres")]
             SinkTarget::Table(table) => postgis::differences(self, table),
             _ => Ok(Vec::new()),
         }
@@ -617,10 +609,7 @@ impl Spec {
             SinkTarget::Object(path, format, address, bucket) => {
                 upload::open(self, path, *format, (address, bucket))
             }
-            #[cfg(feature = "postgres")]
             SinkTarget::Table(table) => postgis::open(self, table),
-            #[cfg(not(feature = "postgres"))]
-            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
         }
     }
 }

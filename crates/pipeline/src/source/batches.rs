@@ -53,7 +53,8 @@ impl Batches {
             Some(schema) => (schema, known.shape),
             None => {
                 let text = held.as_ref().map(lines).unwrap_or_default();
-                let shown = infer(text.as_slice(), options.record_len_max).map_err(unreadable)?.schema;
+                let shown =
+                    infer(text.as_slice(), options.limits.record_bytes_max).map_err(unreadable)?.schema;
                 let mut all = pager.described().cloned().unwrap_or_default();
                 for field in shown.fields() {
                     all.add(field.name.clone(), field.kind);

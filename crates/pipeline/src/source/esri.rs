@@ -182,7 +182,8 @@ async fn place(wire: &Wire, url: &Url, layer: Option<&str>) -> Result<(Url, Valu
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .filter_map(|l| Some((l.get("id")?.to_string(), l.get("name")?.as_str()?.to_owned())))
+            // The id becomes a part of the path, so it must be the number that it should be.
+            .filter_map(|l| Some((l.get("id")?.as_u64()?.to_string(), l.get("name")?.as_str()?.to_owned())))
             .collect();
         let found = match layer {
             Some(wanted) => layers.iter().find(|(id, name)| id == wanted || name == wanted),

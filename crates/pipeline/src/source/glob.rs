@@ -24,6 +24,20 @@ pub fn expand(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(all)
 }
 
+/// Whether a pattern names this path, without looking at the disk.
+#[must_use]
+pub fn names(pattern: &Path, path: &Path) -> bool {
+    let mut parts = path.components();
+    pattern.components().all(|own| match (own, parts.next()) {
+        (Component::Normal(own), Some(Component::Normal(part))) => {
+            let (own, part) = (own.to_string_lossy(), part.to_string_lossy());
+            own == part
+                || (fits(own.as_bytes(), part.as_bytes()) && (own.starts_with('.') || !part.starts_with('.')))
+        }
+        (own, part) => Some(own) == part,
+    }) && parts.next().is_none()
+}
+
 /// The files that a pattern names, one part of the path after the other.
 fn matches(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![PathBuf::new()];
@@ -107,6 +121,22 @@ mod tests {
             ("*", "", true),
         ] {
             assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), is, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_judged_without_the_disk() {
+        for (pattern, path, is) in [
+            ("/data/*.tif", "/data/a.tif", true),
+            ("/data/*.tif", "/data/b/a.tif", false),
+            ("/data/*.tif", "/data/../etc/a.tif", false),
+            ("/data/*.tif", "/data/.a.tif", false),
+            ("/data/*/x.tif", "/data/../x.tif", false),
+            ("/data", "/data/a.tif", false),
+            ("/data/*/a.tif", "/data", false),
+            ("../b/a.tif", "../b/a.tif", true),
+        ] {
+            assert_eq!(names(Path::new(pattern), Path::new(path)), is, "{pattern} {path}");
         }
     }
 

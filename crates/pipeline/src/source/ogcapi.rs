@@ -11,7 +11,7 @@ use super::page_size::PageSize;
 use super::position::NextPage;
 use super::service::PagedLayer;
 use super::wire::Wire;
-use crate::http::{Request, Response};
+use crate::http::{Request, Response, path};
 use async_trait::async_trait;
 use http::{HeaderValue, header};
 use serde_json::Value;
@@ -133,6 +133,10 @@ async fn find(wire: &Wire, url: &Url, layer: Option<String>) -> Result<OgcCollec
                 all.get("collections").and_then(Value::as_array).into_iter().flatten().collect();
             let named = |c: &&Value| c.get("id").and_then(Value::as_str).map(str::to_owned);
             let name = only(&all.iter().filter_map(named).collect::<Vec<_>>())?;
+            // It comes from the service, and becomes a part of the path.
+            path::check_value(&name).map_err(|why| {
+                SourceError::broken(Code::PATH_NOT_ALLOWED, format!("the collection {name:?}: {why}"))
+            })?;
             (name, all.first().and_then(|c| extent::of_collection(c)))
         }
     };

@@ -100,8 +100,8 @@ impl Wire {
         }
         let credentials =
             config.profile.credentials(config.key.as_ref()).map_err(|e| setup(e.to_string()))?;
-        let mut classifier = config.classifier.unwrap_or_else(|| config.profile.classifier());
-        classifier.reset_is_wait = !config.lane.limit.learn;
+        let classifier = config.classifier.unwrap_or_else(|| config.profile.classifier());
+        let classifier = classifier.for_lane(&config.lane);
         let profile = Arc::new(config.profile);
         let dialect = {
             let profile = Arc::clone(&profile);
@@ -117,7 +117,8 @@ impl Wire {
                 let lanes = Lanes::new(&config.lane, clock);
                 match &config.lane_state {
                     Some(dir) => {
-                        lanes.keeping(LaneStates::open(dir, clock)).sharing(LaneScope::Machine(None))
+                        let states = LaneStates::open_within(dir, clock, config.lane.wait_max);
+                        lanes.keeping(states).sharing(LaneScope::Machine(None))
                     }
                     None => lanes,
                 }

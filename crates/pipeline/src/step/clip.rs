@@ -35,7 +35,7 @@ pub(super) fn build(rectangle: &[f64], flow: &mut Flow) -> Result<Box<dyn Step>,
     schema.shape = schema.shape.filter(|shape| !matches!(shape, Shape::LineString | Shape::Polygon));
     flow.schema = Arc::new(schema);
     let to = Bounds { min_x: *min_x, min_y: *min_y, max_x: *max_x, max_y: *max_y };
-    Ok(Box::new(Clip { schema: flow.schema.clone(), to, checker: Checker::default() }))
+    Ok(Box::new(Clip { schema: flow.schema.clone(), to, checker: Checker::within(&flow.limits) }))
 }
 
 impl Step for Clip {

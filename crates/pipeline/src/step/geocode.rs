@@ -17,7 +17,8 @@ use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
 use crate::manifest::Geocode;
 use crate::profile::{
-    GeocodeCandidate, GeocodeInput, GeocodeQuery, Profile, ProfileRequestBuilder, Profiles, Sniffed,
+    GeocodeCandidate, GeocodeInput, GeocodeQuery, Profile, ProfileRequestBuilder, ProfileRequestError,
+    Profiles, Refusal, Sniffed,
 };
 use crate::telemetry::RecordEnd;
 use crate::traffic;
@@ -279,7 +280,12 @@ impl RemoteKind for Geocoding {
                 GeocodeInput::Forward(&address)
             }
         };
-        self.asker.request(&self.ask(what)).map_err(|e| bad(e.to_string()))
+        self.asker.request(&self.ask(what)).map_err(|e| match e {
+            ProfileRequestError::Refused(Refusal::Path(why)) => {
+                Problem::new(Code::PATH_NOT_ALLOWED, why.to_string())
+            }
+            e => bad(e.to_string()),
+        })
     }
 
     fn body_bytes_max(&self) -> Option<u64> {

@@ -85,7 +85,7 @@ pub(super) fn make_valid(flow: &mut Flow) -> Box<dyn Step> {
     // A surface may fall apart into several, so that a layer of polygons is one of either kind.
     let shape = flow.schema.shape.filter(|shape| *shape != Shape::Polygon);
     with_shape(flow, shape, flow.schema.dim);
-    let mut checker = Checker::default();
+    let mut checker = Checker::within(&flow.limits);
     each(flow.schema.clone(), move |old, out| match repair::make_valid(old, &mut checker, out) {
         Outcome::Valid => Ok(false),
         Outcome::Repaired(_) => Ok(true),

@@ -10,6 +10,7 @@ use tidegate_geo::column::Column;
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 use url::Url;
 
+use super::http_url::UrlTemplate;
 use super::remote::{AskedRow, OnMissing, RemoteKind};
 use super::services::{ProviderParts, Services, secret};
 use super::window::Reply;
@@ -22,7 +23,7 @@ use crate::traffic;
 
 struct HttpValues {
     base: Url,
-    parts: Vec<UrlPart>,
+    template: UrlTemplate,
     credentials: Vec<Credential>,
     /// The header for the idempotency key, if the service takes one.
     idempotent: Option<HeaderName>,
@@ -32,22 +33,8 @@ struct HttpValues {
     schema: Arc<Schema>,
 }
 
-#[derive(Clone)]
-enum UrlPart {
-    Text(String),
-    Field(usize),
-}
-
 pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
-    let mut parts = Vec::new();
-    let mut rest = form.path.as_str();
-    while let Some((before, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or("`{` is not closed by `}` in `path`")?;
-        parts.push(UrlPart::Text(before.to_owned()));
-        parts.push(UrlPart::Field(flow.field(name)?));
-        rest = after;
-    }
-    parts.push(UrlPart::Text(rest.to_owned()));
+    let template = UrlTemplate::parse(&form.path, flow)?;
     let mut fields = flow.fields();
     for name in form.take.keys().chain(&form.provider) {
         if fields.iter().any(|(other, _)| other == name) {
@@ -79,7 +66,7 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
         };
         let kind = HttpValues {
             base: base.clone(),
-            parts: parts.clone(),
+            template: template.clone(),
             credentials,
             idempotent: profile.as_ref().and_then(Profile::idempotency_header),
             pointers: form.take.values().cloned().collect(),
@@ -116,32 +103,7 @@ impl RemoteKind for HttpValues {
     }
 
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
-        let mut path = self.base.as_str().trim_end_matches('/').to_owned();
-        for part in &self.parts {
-            match part {
-                UrlPart::Text(text) => path.push_str(text),
-                UrlPart::Field(at) => {
-                    let value = match batch.value(row, *at) {
-                        Value::Text(text) => text.to_owned(),
-                        Value::Int(i) => i.to_string(),
-                        Value::Real(x) => x.to_string(),
-                        Value::Bool(b) => b.to_string(),
-                        Value::Null | Value::Bytes(_) | Value::Json(_) => {
-                            let name = self.schema.fields().get(*at).map_or("", |field| field.name.as_str());
-                            return Err(
-                                Problem::new(Code::UNPROCESSABLE, "no value for the request").under(name)
-                            );
-                        }
-                    };
-                    path.extend(
-                        url::form_urlencoded::byte_serialize(value.as_bytes())
-                            .map(|part| part.replace('+', "%20")),
-                    );
-                }
-            }
-        }
-        let url = Url::parse(&path).map_err(|e| Problem::new(Code::UNPROCESSABLE, format!("{path}: {e}")))?;
-        let mut request = Request::get(url);
+        let mut request = Request::get(self.template.url(&self.base, batch, row)?);
         request.credentials.clone_from(&self.credentials);
         if let Some(header) = &self.idempotent {
             request.identify(header);

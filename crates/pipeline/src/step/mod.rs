@@ -17,7 +17,7 @@
 //! | `dedupe` | dedupe |
 //! | `raster` | raster |
 //! | `content_key` | the key of a record from its content, for the sink |
-//! | `geocode`, `http` | geocode, http |
+//! | `geocode`, `http`, `http_url` | geocode, http |
 //!
 //! The last two ask services. What they share is in `remote` (a batch in two halves), `window` (how
 //! many records are on their way), `dispatch` (questions through the lane), `lane_watch` (the
@@ -37,6 +37,7 @@ mod flatten;
 mod geocode;
 mod geometry;
 mod http;
+mod http_url;
 mod lane_watch;
 mod lookup;
 mod raster;
@@ -53,6 +54,7 @@ use tidegate_core::hex::hex;
 use tidegate_core::suggest::nearest;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::crs::{Grids, Operation};
+use tidegate_geo::limits::RecordLimits;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
@@ -60,6 +62,7 @@ use crate::audit::AuditEvent;
 use crate::error::SetupError;
 use crate::letter::{Http, LetterAttempt};
 use crate::manifest::{self, Cast};
+use crate::objects::AllowedObjects;
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
 pub use services::Services;
@@ -77,10 +80,23 @@ pub struct Reject {
     pub problems: Vec<Problem>,
     /// As the source held it; empty if the source keeps nothing.
     pub raw: Vec<u8>,
-    /// As it was when it failed: a GeoJSON feature, in the system of that point of the way.
+    /// As it was when it failed: a GeoJSON feature, in the system of that point of the way. Empty if that is
+    /// as the source held it: a large record is not kept twice.
     pub feature: String,
     /// The call that failed, if it was one.
     pub call: Option<Box<FailedCall>>,
+}
+
+impl Reject {
+    /// The record as it was when it failed, if it is text.
+    #[must_use]
+    pub fn feature(&self) -> &str {
+        if self.feature.is_empty() {
+            std::str::from_utf8(&self.raw).unwrap_or_default()
+        } else {
+            &self.feature
+        }
+    }
 }
 
 /// A call to a service that failed for good.
@@ -354,6 +370,8 @@ pub struct Flow {
     pub multi: Option<Shape>,
     /// The grids of datum shifts that there are.
     pub grids: Grids,
+    /// What one record may cost.
+    pub limits: RecordLimits,
     /// The ways between systems that the records went so far.
     pub operations: Vec<Operation>,
 }
@@ -363,7 +381,8 @@ impl Flow {
     #[must_use]
     pub fn new(schema: Arc<Schema>, crs: Option<Crs>) -> Flow {
         let multi = schema.shape.map(Shape::multi);
-        Flow { schema, crs, multi, grids: Grids::default(), operations: Vec::new() }
+        let (grids, limits) = (Grids::default(), RecordLimits::default());
+        Flow { schema, crs, multi, grids, limits, operations: Vec::new() }
     }
 
     /// The place of a field, or a sentence with the one that was probably meant.
@@ -402,6 +421,8 @@ pub struct Tools<'a> {
     pub folder: &'a Path,
     /// The services of the manifest.
     pub services: &'a Services,
+    /// What may be opened by paths and addresses in the records, at this step.
+    pub objects: &'a AllowedObjects,
     /// Batches of a first pass over the source through the steps before this one, for a step that
     /// has to look at all records before the first; `None` if the source cannot be read twice.
     #[allow(clippy::type_complexity, reason = "one callback, used once")]
@@ -465,7 +486,7 @@ pub fn build(
     } else if let Some(decimals) = form.round {
         geometry::round(decimals)
     } else if let Some(form) = &form.raster {
-        raster::build(form, flow, tools.folder, tools.services)?
+        raster::build(form, flow, (tools.folder, tools.objects.clone()), tools.services)?
     } else if let Some(names) = &form.dedupe {
         dedupe::build(names, scope, flow)?
     } else {

@@ -1,7 +1,7 @@
 //! The services of a manifest, with what their steps share.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::asker::Asker;
 use super::dispatch::{Dispatcher, ServiceLink};
 use super::remote::{OnMissing, Remote, RemoteKind, RemoteProvider};
 use super::window::RecordWindow;
-use crate::cache;
+use crate::cache::{self, CachePlace};
 use crate::call::RefusalCounter;
 use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
 use crate::lane::LaneKey;
@@ -36,7 +36,7 @@ pub struct Services {
     forms: BTreeMap<String, (manifest::ServiceSpec, Policy)>,
     /// The catalogue that the source takes its assets from.
     assets_of: Option<String>,
-    cache: Option<PathBuf>,
+    cache: Option<CachePlace>,
     window: usize,
     /// Set to stop a run from outside.
     pub stop: Arc<AtomicBool>,
@@ -47,11 +47,11 @@ pub struct Services {
 }
 
 impl Services {
-    /// The services of a pipeline; `cache` is the directory of the response cache.
+    /// The services of a pipeline; `cache` is the place of the response cache.
     #[must_use]
     pub fn new(
         manifest: &manifest::Manifest,
-        cache: Option<PathBuf>,
+        cache: Option<CachePlace>,
         stop: Arc<AtomicBool>,
         traffic: Traffic,
         run: u64,
@@ -162,14 +162,14 @@ impl Services {
         if policy.lists_statuses {
             dialect.classifier = policy.classifier;
         }
-        dialect.classifier.reset_is_wait = !lane.limit.learn;
+        dialect.classifier = dialect.classifier.for_lane(&lane);
         let mut policy = policy.call;
         if next.as_ref().is_some_and(|(_, on)| on.circuit_open) {
             policy.while_open = WhileOpen::Park;
         }
         let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
         let (cache, cached) = match self.cache.as_ref().filter(|_| form.cache) {
-            Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),
+            Some(place) => cache::open(place).map(|(writer, reader)| (Some(writer), Some(reader))),
             None => Ok((None, None)),
         }
         .map_err(|e| e.to_string())?;

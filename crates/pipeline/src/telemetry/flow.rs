@@ -215,7 +215,11 @@ impl<'a> Teller<'a> {
             // Unreadable records have the coordinate reference system of the first step.
             let at = self.ways.iter().position(|(label, _)| *label == reject.stage);
             let at = at.unwrap_or(if reject.stage == "read" { 0 } else { self.ways.len() - 1 });
-            let json: Json = serde_json::from_str(&reject.feature).unwrap_or_default();
+            let feature = reject.feature();
+            if feature.len() > DRAWN_BYTES_MAX {
+                continue;
+            }
+            let json: Json = serde_json::from_str(feature).unwrap_or_default();
             let Some((_, way)) = self.ways.get(at) else { continue };
             let code = reject.problems.first().map(|problem| problem.code);
             let nothing = code == Some(tidegate_core::Code::NO_MATCH);
@@ -237,6 +241,9 @@ impl<'a> Teller<'a> {
         }
     }
 }
+
+/// The largest rejected record, in bytes, that is read for its place on the map of the run.
+const DRAWN_BYTES_MAX: usize = 256 << 10;
 
 /// The first position in nested GeoJSON coordinates.
 fn position(json: &Json) -> Option<(f64, f64)> {

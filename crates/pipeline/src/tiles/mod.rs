@@ -6,8 +6,10 @@
 //!
 //! The calls go through the lane of the host like all others. A tile ends in one of three ways: it
 //! is there, the service has none (204, 404), or it failed; only the first two are in the book of the
-//! output, so that the next fetch asks for the rest. An error page, XML or JSON in a 200 is none.
+//! output, so that the next fetch asks for the rest. What a tile is, its bytes say (`judge`): an error page,
+//! XML, JSON or text in a 200 is none, whatever it is called.
 
+mod judge;
 mod pmtiles;
 mod store;
 
@@ -17,18 +19,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ::http::StatusCode;
 use futures_util::{StreamExt, stream};
 use tidegate_core::call::CallPolicy;
+use tidegate_core::content::ContentKind;
 use tidegate_core::lane::LaneConfig;
-use tidegate_core::{Code, Rng, VerdictKind};
+use tidegate_core::{Code, Rng, VerdictKind, quote};
 use tidegate_geo::tile::{TileCover, TileId};
 use url::Url;
 
 use crate::call::{self, CallOutcome, Later, RefusalCounter, SettingsOf};
-use crate::http::{Allow, Answered, Client, ClientConfig, Exchange, Request, Trace};
+use crate::http::{
+    self, Allow, Answered, Client, ClientConfig, Exchange, ParsedResponse, Request, Response, ServiceDialect,
+    Trace,
+};
 use crate::lane::{Clock, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::Redactor;
+use judge::TileContent;
 
 /// Tiles that are written in one transaction, at most.
 const BATCH: usize = 16;
@@ -36,6 +44,9 @@ const BATCH: usize = 16;
 const WRITE_AFTER: Duration = Duration::from_millis(500);
 /// The failures that are listed.
 const LISTED: usize = 10;
+/// The bytes in which a message is looked for, and its characters that are shown.
+const SAID_BYTES_MAX: usize = 64 << 10;
+const SAID_CHARS_MAX: usize = 200;
 
 /// The address of each tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +91,19 @@ impl TileTemplate {
         Url::parse(&text).map_err(|e| format!("{text}: {e}"))
     }
 
-    /// The extension of the files, by the end of the path or the format that a query asks for.
+    /// The extension of the files: the format that the address names, else `png`.
     #[must_use]
     pub fn extension(&self) -> &'static str {
+        self.named().unwrap_or("png")
+    }
+
+    /// Whether the address names vector tiles, if it names a format.
+    fn is_vector(&self) -> Option<bool> {
+        self.named().map(|extension| extension == "pbf")
+    }
+
+    /// The format that the end of the path names, or a query asks for.
+    fn named(&self) -> Option<&'static str> {
         let text = self.0.to_ascii_lowercase();
         let path = text.split('?').next().unwrap_or_default();
         let known = [
@@ -95,7 +116,7 @@ impl TileTemplate {
         ];
         let by_path = known.iter().find(|(end, _)| path.ends_with(&format!(".{end}")));
         let by_query = || known.iter().find(|(name, _)| text.contains(&format!("image/{name}")));
-        by_path.or_else(by_query).map_or("png", |(_, extension)| extension)
+        by_path.or_else(by_query).map(|(_, extension)| *extension)
     }
 }
 
@@ -150,7 +171,7 @@ pub enum TileStop {
 }
 
 /// The end of one call.
-type TileOutcome = (TileId, Result<CallOutcome<Answered>, Later>);
+type TileOutcome = (TileId, Result<CallOutcome<Answered<TileContent>>, Later>);
 
 impl TileJob {
     /// Fetches what the output does not hold yet. `progress` gets the number of tiles that ended.
@@ -175,9 +196,23 @@ impl TileJob {
                 agent.parse().map_err(|_| format!("the User-Agent {agent:?} is not a valid header value"))?;
         }
         let clock = Clock::system();
-        let lanes = Lanes::new(&self.lane, clock).keeping(LaneStates::open(&self.state, clock));
-        let mut dialect = self.profile.plain_dialect();
-        dialect.classifier.reset_is_wait = !self.lane.limit.learn;
+        let lanes = Lanes::new(&self.lane, clock).keeping(LaneStates::open_within(
+            &self.state,
+            clock,
+            self.lane.wait_max,
+        ));
+        let ServiceDialect { classifier, hints, read } = self.profile.plain_dialect();
+        let is_vector = self.template.is_vector();
+        let dialect = ServiceDialect {
+            classifier: classifier.for_lane(&self.lane),
+            hints,
+            read: Arc::new(move |response: &Response| {
+                let content = TileContent::of(&response.body);
+                let is_tile = response.status == StatusCode::OK;
+                let strange = || content.finding(is_vector).filter(|_| is_tile);
+                (read(response).0.or_else(strange), content)
+            }),
+        };
         let exchange = Exchange {
             client: Client::new(config, [&base]).map_err(|e| e.to_string())?,
             lanes: lanes.clone(),
@@ -198,7 +233,7 @@ impl TileJob {
 
     async fn fetch(
         &self,
-        exchange: &Exchange,
+        exchange: &Exchange<TileContent>,
         store: &mut TileStore,
         stop: &AtomicBool,
         progress: &dyn Fn(u64),
@@ -262,7 +297,7 @@ impl TileJob {
         Ok(report)
     }
 
-    async fn call(&self, exchange: &Exchange, tile: TileId) -> TileOutcome {
+    async fn call(&self, exchange: &Exchange<TileContent>, tile: TileId) -> TileOutcome {
         let request = match self.template.url(tile) {
             Ok(url) => Request::get(url),
             // The first address was checked, and only numbers differ.
@@ -279,7 +314,7 @@ impl TileJob {
 
     fn end(
         &self,
-        outcome: Result<CallOutcome<Answered>, Later>,
+        outcome: Result<CallOutcome<Answered<TileContent>>, Later>,
         refusals: &RefusalCounter,
     ) -> Result<(TileEnd, u64), TileFailure> {
         let outcome = outcome.map_err(|later| TileFailure::Stop(TileStop::Later(later)))?;
@@ -295,13 +330,33 @@ impl TileJob {
         }
         match outcome.value {
             Some(Ok(answer)) if outcome.next == tidegate_core::call::Next::Accept => {
-                Ok((TileEnd::Bytes(answer.response.body.to_vec()), attempts))
+                let (kind, data) = (answer.read.kind, answer.response.body.to_vec());
+                Ok((TileEnd::Bytes { kind, data }, attempts))
             }
-            _ => {
+            value => {
                 let status = outcome.verdict.status.map(|status| format!(" ({status})")).unwrap_or_default();
-                Err(TileFailure::Tile(format!("{}{status}", outcome.verdict.code), attempts))
+                let said = match &value {
+                    Some(Ok(answer)) => said(answer),
+                    _ => String::new(),
+                };
+                Err(TileFailure::Tile(format!("{}{status}{said}", outcome.verdict.code), attempts))
             }
         }
+    }
+}
+
+/// What came in place of a tile: the message in it, or else what it is.
+fn said(answer: &ParsedResponse<TileContent>) -> String {
+    let body = &answer.response.body;
+    let start = body.get(..body.len().min(SAID_BYTES_MAX)).unwrap_or_default();
+    if let Some(message) = http::message(start) {
+        let message: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let short: String = message.chars().take(SAID_CHARS_MAX).collect();
+        return format!(": the service said {}", quote::said(&short));
+    }
+    match answer.read.kind {
+        ContentKind::Empty if !answer.response.status.is_success() => String::new(),
+        kind => format!(": the service sent {}", kind.name()),
     }
 }
 

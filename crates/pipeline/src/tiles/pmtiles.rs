@@ -176,9 +176,12 @@ pub(super) fn write(
     let (kind, compression) = match format {
         // Vector tiles come compressed or not; only a look into them would tell.
         "pbf" => (1, 0),
+        "png" => (2, 1),
         "jpg" => (3, 1),
         "webp" => (4, 1),
-        _ => (2, 1),
+        "avif" => (5, 1),
+        // Pictures of a kind that the format has no number for.
+        _ => (0, 1),
     };
     let zoom = |of: Option<&PmTile>| of.map_or(0, |tile| tile.tile.z);
     let (low, high) = (zoom(tiles.first()), zoom(tiles.last()));

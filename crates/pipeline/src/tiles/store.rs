@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
+use tidegate_core::content::ContentKind;
 use tidegate_core::hex::hex;
 use tidegate_geo::tile::TileId;
 
+use super::judge;
 use super::pmtiles::{self, PmTile};
 use crate::durable;
 
@@ -26,7 +28,12 @@ const WORLD: [f64; 4] = [-180.0, -85.051_128_7, 180.0, 85.051_128_7];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TileEnd {
     /// The tile.
-    Bytes(Vec<u8>),
+    Bytes {
+        /// What it is, by its bytes.
+        kind: ContentKind,
+        /// The bytes.
+        data: Vec<u8>,
+    },
     /// The service has none here.
     Nothing,
 }
@@ -128,6 +135,7 @@ impl TileStore {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(&self) -> Result<(), String> {
+        let format = self.format().map_err(|e| self.fail(&e))?;
         if !self.is_archive {
             return Ok(());
         }
@@ -148,7 +156,7 @@ impl TileStore {
             )?;
             let metadata =
                 serde_json::json!({ "name": self.place.file_stem().map(|name| name.to_string_lossy()) });
-            let about = (self.extension.as_str(), WORLD, &metadata);
+            let about = (format.as_str(), WORLD, &metadata);
             pmtiles::write(&mut file, tiles, about, &mut |tile| {
                 find.query_row(params![tile.z, tile.x, tile.row_from_south()], |row| row.get(0))
                     .map_err(io::Error::other)
@@ -157,6 +165,23 @@ impl TileStore {
             Ok(durable::rename(&new, &self.place)?)
         };
         write().map_err(|e| self.fail(&e))
+    }
+
+    /// The format of the tiles by their bytes, of several the most frequent one; written down as that of the
+    /// output. An address may end in `.png` and give JPEG.
+    fn format(&self) -> rusqlite::Result<String> {
+        let found: Option<String> = self
+            .book
+            .query_row(
+                "SELECT format FROM tidegate_tile WHERE format NOT NULL GROUP BY format ORDER BY count(*) DESC LIMIT 1",
+                [],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let Some(found) = found else { return Ok(self.extension.clone()) };
+        self.book
+            .execute("UPDATE metadata SET value = ?1 WHERE name = 'format' AND value <> ?1", [&found])?;
+        Ok(found)
     }
 
     /// Whether a tile is there, whole, or known to be none.
@@ -198,7 +223,7 @@ impl TileStore {
         let mut folders = BTreeSet::new();
         if self.files.is_some() {
             for (tile, end) in tiles {
-                if let TileEnd::Bytes(data) = end {
+                if let TileEnd::Bytes { data, .. } = end {
                     let path = self.file(*tile);
                     let folder = path.parent().map(Path::to_owned).unwrap_or_default();
                     fs::create_dir_all(&folder).map_err(|e| self.fail(&e))?;
@@ -215,21 +240,23 @@ impl TileStore {
         let entered = (|| {
             let write = self.book.unchecked_transaction()?;
             for (tile, end) in tiles {
-                let (row, data) = (
-                    tile.row_from_south(),
-                    match end {
-                        TileEnd::Bytes(data) => Some(data),
-                        TileEnd::Nothing => None,
-                    },
-                );
+                let (data, format) = match end {
+                    TileEnd::Bytes { kind, data } => (Some(data), Some(judge::format(*kind))),
+                    TileEnd::Nothing => (None, None),
+                };
+                let row = tile.row_from_south();
                 write
-                    .prepare_cached("INSERT OR REPLACE INTO tidegate_tile VALUES (?1, ?2, ?3, ?4, ?5)")?
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO tidegate_tile (z, x, row, sha256, bytes, format)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    )?
                     .execute(params![
                         tile.z,
                         tile.x,
                         row,
                         data.map(|data| hex(&Sha256::digest(data))),
-                        data.map(|data| data.len() as i64)
+                        data.map(|data| data.len() as i64),
+                        format
                     ])?;
                 if let Some(data) = data.filter(|_| in_file) {
                     write
@@ -305,5 +332,11 @@ fn prepare(db: &Connection) -> rusqlite::Result<()> {
          CREATE TABLE IF NOT EXISTS tidegate_tile
              (z INTEGER, x INTEGER, row INTEGER, sha256 TEXT, bytes INTEGER, PRIMARY KEY (z, x, row)) WITHOUT ROWID;
          COMMIT;",
-    )
+    )?;
+    // The book of an older version does not know the formats of its tiles.
+    let column = "SELECT count(*) FROM pragma_table_info('tidegate_tile') WHERE name = 'format'";
+    if db.query_row(column, [], |row| row.get::<_, i64>(0))? == 0 {
+        db.execute_batch("ALTER TABLE tidegate_tile ADD COLUMN format TEXT")?;
+    }
+    Ok(())
 }

@@ -145,7 +145,8 @@ impl Traffic {
     #[must_use]
     pub fn keeping(mut self, state: &Path) -> Traffic {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            let states = LaneStates::open(state, shared.lanes.clock());
+            let (clock, wait_max) = (shared.lanes.clock(), shared.lanes.wait_max());
+            let states = LaneStates::open_within(state, clock, wait_max);
             shared.lanes = shared.lanes.clone().keeping(states);
         }
         self
@@ -355,7 +356,6 @@ impl Caller {
     }
 }
 
-#[cfg(feature = "object-store")]
 impl crate::store::CallContext for Caller {
     fn lanes(&self, config: &LaneConfig) -> Lanes {
         self.lanes(config)

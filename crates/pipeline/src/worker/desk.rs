@@ -105,6 +105,9 @@ pub struct TaskDesk {
     pub(super) capacity: usize,
     /// The most tasks in work.
     pub(super) work_max: usize,
+    bounds: DeskBytes,
+    /// Whether a dead task is published to a second queue, for which its message is kept.
+    publishes_dead: bool,
     state: Mutex<DeskState>,
     changed: Condvar,
     table: Mutex<Option<Box<dyn TaskTable>>>,
@@ -112,23 +115,54 @@ pub struct TaskDesk {
     pub counts: DeskCounts,
 }
 
-/// The bytes of messages in the inbox, and on a page, beyond which no more are taken.
-const INBOX_BYTES: usize = 64 << 20;
-const PAGE_BYTES: usize = 32 << 20;
+/// How the bytes of messages are shared out that a desk may hold (`limits.in_flight_bytes`). A record of a page is
+/// copied a few times on its way, so that pages are small.
+#[derive(Clone, Copy, Debug)]
+struct DeskBytes {
+    inbox_max: usize,
+    work_max: usize,
+    page_max: usize,
+}
+
+impl DeskBytes {
+    fn of(in_flight: usize) -> DeskBytes {
+        DeskBytes { inbox_max: in_flight / 2, work_max: in_flight / 2, page_max: in_flight / 4 }
+    }
+}
+
+/// What a desk can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeskRoom {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// How a desk is set up.
+pub(super) struct DeskSetup<'a> {
+    pub(super) kinds: Vec<String>,
+    pub(super) worker: &'a str,
+    /// The most tasks in the inbox, and on a page.
+    pub(super) capacity: usize,
+    /// The most tasks in work.
+    pub(super) work_max: usize,
+    /// The bytes of messages that it may hold.
+    pub(super) in_flight_bytes: usize,
+    pub(super) publishes_dead: bool,
+}
+
 /// How long a wait lasts before the reason to wait is looked at again.
 const SLICE: Duration = Duration::from_millis(100);
 
 impl TaskDesk {
-    pub(super) fn new(
-        kinds: Vec<String>,
-        worker: &str,
-        (capacity, work_max): (usize, usize),
-    ) -> Arc<TaskDesk> {
+    pub(super) fn new(setup: DeskSetup<'_>) -> Arc<TaskDesk> {
+        let DeskSetup { kinds, worker, capacity, work_max, in_flight_bytes, publishes_dead } = setup;
         Arc::new(TaskDesk {
             kinds,
             worker: worker.to_owned(),
             capacity,
             work_max,
+            bounds: DeskBytes::of(in_flight_bytes),
+            publishes_dead,
             state: Mutex::default(),
             changed: Condvar::new(),
             table: Mutex::default(),
@@ -151,14 +185,20 @@ impl TaskDesk {
         lock(&self.table).as_mut().map(|table| work(table.as_mut()))
     }
 
-    /// The number of tasks that it can take.
-    pub(super) fn free(&self) -> usize {
+    /// What it can take.
+    pub(super) fn room(&self) -> DeskRoom {
         let state = self.state();
-        if !state.is_open || state.inbox_bytes > INBOX_BYTES {
-            return 0;
+        let bytes = self.bounds.inbox_max.saturating_sub(state.inbox_bytes);
+        if !state.is_open || bytes == 0 {
+            return DeskRoom { messages: 0, bytes: 0 };
         }
         let late = state.committed.len().saturating_sub(self.work_max);
-        self.capacity.saturating_sub(state.inbox.len() + late)
+        DeskRoom { messages: self.capacity.saturating_sub(state.inbox.len() + late), bytes }
+    }
+
+    /// The number of tasks that it can take.
+    pub(super) fn free(&self) -> usize {
+        self.room().messages
     }
 
     /// Puts a task into the inbox; returns it if nobody works here any more.
@@ -188,7 +228,16 @@ impl TaskDesk {
     pub(super) fn take(&self) -> Option<Vec<ReceivedTask>> {
         let state = self.state();
         let in_work = |state: &DeskState| state.pages.values().map(Vec::len).sum::<usize>();
-        let room = |state: &DeskState| self.capacity.min(self.work_max.saturating_sub(in_work(state)));
+        let bytes_in_work = |state: &DeskState| {
+            let bodies = state.pages.values().flatten().map(|task| task.delivery.message.body.len());
+            bodies.sum::<usize>()
+        };
+        let room = |state: &DeskState| {
+            if bytes_in_work(state) >= self.bounds.work_max {
+                return 0;
+            }
+            self.capacity.min(self.work_max.saturating_sub(in_work(state)))
+        };
         let empty = |state: &mut DeskState| {
             (state.inbox.is_empty() && !state.is_closed) || (!state.inbox.is_empty() && room(state) == 0)
         };
@@ -199,7 +248,7 @@ impl TaskDesk {
         let (mut count, mut bytes) = (0, 0);
         for task in state.inbox.iter().take(room(&state)) {
             bytes += task.delivery.message.body.len();
-            if count > 0 && bytes > PAGE_BYTES {
+            if count > 0 && bytes > self.bounds.page_max {
                 break;
             }
             count += 1;
@@ -330,8 +379,12 @@ impl TaskDesk {
             .filter(|end| end.state == TaskState::Dead)
             .map(|end| (end.key, end.reason))
             .collect();
-        for task in tasks {
+        for mut task in tasks {
             let reason = dead.get(&task.delivery.message.key).map(|reason| split(reason.as_deref()));
+            if reason.is_none() || !self.publishes_dead {
+                // The receipt is enough for the acknowledgement.
+                task.delivery.message.body = Vec::new();
+            }
             let count = if reason.is_some() { &self.counts.dead } else { &self.counts.done };
             count.fetch_add(1, Ordering::Relaxed);
             state.committed.push(CommittedTask { delivery: task.delivery, dead: reason });

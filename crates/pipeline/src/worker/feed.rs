@@ -4,7 +4,7 @@
 //! received than every desk can take, whatever kinds come. A desk that is closed for a while (its
 //! provider throttles) does not hold up the others: its tasks go back to the queue with a delay.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use tidegate_queue::{Delivery, Geotask, NotATask, QueueDepth, QueueError, Receip
 use tokio::runtime::Runtime;
 use tracing::{info, warn};
 
-use super::desk::{CommittedTask, ReceivedTask, TaskDesk};
+use super::desk::{CommittedTask, DeskRoom, ReceivedTask, TaskDesk};
 use crate::lock::lock;
 
 /// How long one call waits for messages.
@@ -40,6 +40,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(5);
 /// The most messages of one call.
 const BATCH_MAX: usize = 1000;
+/// The bytes of a message before one came.
+const MESSAGE_BYTES: usize = 1 << 20;
 
 /// A desk in a feed.
 pub(super) struct FedDesk {
@@ -66,6 +68,8 @@ pub(crate) struct Feed {
     /// Set when all pipelines have ended: what is committed is acknowledged, then it ends.
     is_over: AtomicBool,
     depth: Mutex<Option<QueueDepth>>,
+    /// The bytes that the next message is expected to have.
+    message_bytes: AtomicUsize,
     /// Until when a task is in the queue that was returned for a moment, in milliseconds since 1970.
     returned_until: AtomicI64,
     /// Why a feed that runs once could not go on.
@@ -97,6 +101,7 @@ impl Feed {
         let desks = desks.into_iter().map(fed).collect();
         let (is_over, depth) = (AtomicBool::new(false), Mutex::default());
         let (returned_until, failure) = (AtomicI64::new(0), Mutex::default());
+        let message_bytes = AtomicUsize::new(MESSAGE_BYTES);
         Arc::new(Feed {
             transport,
             runtime,
@@ -107,6 +112,7 @@ impl Feed {
             stop,
             is_over,
             depth,
+            message_bytes,
             returned_until,
             failure,
         })
@@ -156,12 +162,15 @@ impl Feed {
         let mut progress = (0, Instant::now());
         while !self.is_stopped() {
             let room = self.room();
-            if room == 0 {
+            if room.messages == 0 {
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
+            // A queue is asked for a number of messages, and they may be large.
+            let by_bytes = room.bytes / self.message_bytes.load(Ordering::Relaxed).max(1);
+            let most = room.messages.min(BATCH_MAX).min(by_bytes.max(1));
             let wait = if came.elapsed() > IDLE { IDLE_WAIT } else { WAIT };
-            match self.runtime.block_on(self.transport.receive(room.min(BATCH_MAX), wait)) {
+            match self.runtime.block_on(self.transport.receive(most, wait)) {
                 Ok(deliveries) if deliveries.is_empty() && self.is_once && self.is_empty() => {
                     // What was returned for a moment comes again, unless it waits for what never comes.
                     let ended = self.ended();
@@ -180,6 +189,7 @@ impl Feed {
                     if !deliveries.is_empty() {
                         came = Instant::now();
                     }
+                    self.expect(&deliveries);
                     self.route(deliveries);
                 }
                 Err(e) if self.is_once && failed.is_some_and(|at| at.elapsed() > ONCE_PATIENCE) => {
@@ -224,17 +234,31 @@ impl Feed {
         }
     }
 
-    /// The number of messages that every desk can take.
-    fn room(&self) -> usize {
-        let mut least = None;
+    /// What every desk can take.
+    fn room(&self) -> DeskRoom {
+        let mut least: Option<DeskRoom> = None;
         for fed in &self.desks {
             if fed.is_parked() || fed.is_blocked() {
                 continue;
             }
-            let free = fed.desk.free();
-            least = Some(least.map_or(free, |least: usize| least.min(free)));
+            let room = fed.desk.room();
+            let both = |least: DeskRoom| DeskRoom {
+                messages: least.messages.min(room.messages),
+                bytes: least.bytes.min(room.bytes),
+            };
+            least = Some(least.map_or(room, both));
         }
-        least.unwrap_or(0)
+        least.unwrap_or(DeskRoom { messages: 0, bytes: 0 })
+    }
+
+    /// The next messages are expected to be like the largest of these, and half as large as before at least: a few
+    /// small ones say little about the next thousand.
+    fn expect(&self, deliveries: &[Delivery]) {
+        let Some(largest) = deliveries.iter().map(|delivery| delivery.message.body.len()).max() else {
+            return;
+        };
+        let before = self.message_bytes.load(Ordering::Relaxed);
+        self.message_bytes.store(largest.max(before / 2).max(1), Ordering::Relaxed);
     }
 
     /// Gives each message to the desk of its kind.

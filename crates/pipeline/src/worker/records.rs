@@ -4,7 +4,7 @@
 //! that the manifest declares. So a task is checked where it enters, and a record of it that fails
 //! later is a dead letter like any other.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -15,6 +15,7 @@ use tidegate_geo::format::{self, Rejected};
 use tidegate_geo::{Batch, Crs, Problem, Schema};
 use tidegate_queue::Geotask;
 
+use crate::objects::shown;
 use crate::step::feature;
 
 /// Why the payload of a task cannot be used.
@@ -33,8 +34,6 @@ pub(super) struct PayloadRules {
     pub(super) crs: Option<Crs>,
     /// The system in which the coordinates must be possible, unless the manifest trusts them.
     pub(super) plausible: Option<Crs>,
-    /// The directory that paths of objects are relative to.
-    pub(super) folder: PathBuf,
 }
 
 impl PayloadRules {
@@ -85,7 +84,8 @@ impl<'a> PayloadShape<'a> {
     }
 }
 
-/// Appends the features of a task to a text, each on its own line; returns how many.
+/// Appends the features of a task to a text, each on its own line; returns how many. `local` is its object,
+/// which may be opened.
 pub(super) fn append(
     task: &Geotask,
     rules: &PayloadRules,
@@ -99,9 +99,8 @@ pub(super) fn append(
             return Err(problem(Code::CRS_MISMATCH, what));
         }
     }
-    if let Some(object) = &task.object {
-        let path = local.map_or_else(|| rules.folder.join(object), Path::to_owned);
-        return append_file(&path, object, rules, text);
+    if let (Some(object), Some(path)) = (&task.object, local) {
+        return append_file(path, &shown(object), rules, text);
     }
     let Some(payload) = task.payload.as_deref() else {
         return Err(problem(Code::SCHEMA_MISMATCH, "the task has neither `payload` nor `object`"));

@@ -15,7 +15,7 @@ use tidegate_queue::{QueueAddress, QueueDepth, QueueError, QueueOptions, Transpo
 use tokio::runtime::{Builder, Runtime};
 use tracing::{info, warn};
 
-use super::desk::TaskDesk;
+use super::desk::{DeskSetup, TaskDesk};
 use super::feed::{Feed, FeedSetup};
 use super::link::TaskLink;
 use crate::lock::lock;
@@ -130,8 +130,15 @@ impl WorkerJob {
         let group = source.group.clone().unwrap_or(id);
         let at_once = options.at_once.unwrap_or(PAGES * PAGE_MAX).max(1);
         let capacity = PAGE_MAX.min(source.batch_size as usize).min(at_once);
-        let desk = TaskDesk::new(kinds, &options.worker, (capacity, at_once));
-        manifest.pipeline.dead_letters.get_or_insert_with(DeadLetters::default);
+        let letters = manifest.pipeline.dead_letters.get_or_insert_with(DeadLetters::default);
+        let desk = TaskDesk::new(DeskSetup {
+            kinds,
+            worker: &options.worker,
+            capacity,
+            work_max: at_once,
+            in_flight_bytes: usize::try_from(manifest.pipeline.limits.in_flight_bytes).unwrap_or(usize::MAX),
+            publishes_dead: letters.also.is_some(),
+        });
         Ok(WorkerJob {
             manifest,
             options: run,

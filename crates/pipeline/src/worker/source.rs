@@ -21,6 +21,7 @@ use super::link::TaskLink;
 use super::records::{self, PayloadRules};
 use crate::lane::Clock;
 use crate::manifest::{SourceSpec, TaskGeometry, TaskSource};
+use crate::objects::{AllowedObjects, ObjectAddress};
 use crate::run::source::{Page, Source};
 use crate::run::{crash, patiently};
 use crate::sink::{Claim, SinkError, TaskRow, TaskState};
@@ -30,9 +31,12 @@ use crate::step::{self, StepError};
 /// A delivery, and the task in it or why it is none.
 type ReadTask = (Delivery, Result<Geotask, Problem>);
 
-/// Downloads the object of a task to a local file.
-pub(crate) type FetchObject = Box<dyn FnMut(&str) -> Result<PathBuf, StepError> + Send>;
+/// Downloads the object of a task, which is allowed, to a local file.
+pub(crate) type FetchObject = Box<dyn FnMut(&ObjectAddress) -> Result<PathBuf, StepError> + Send>;
 
+/// What holds for an object beside its host, if that is allowed.
+const ASIDE: &str = "an object is not followed to another host or port, and a name may resolve to a private \
+     address only with `allow_private: true` in `source.tasks.objects`";
 /// How long a task waits that must come after others.
 const AFTER: Duration = Duration::from_secs(2);
 /// How often the ends of old tasks are deleted.
@@ -65,6 +69,8 @@ pub(crate) struct QueueSource {
     layer: Layer,
     desk: Option<TaskLink>,
     rules: PayloadRules,
+    /// What the object of a task may be.
+    objects: AllowedObjects,
     crashes_max: u32,
     remember_ms: i64,
     /// When the ends of old tasks were deleted last.
@@ -81,15 +87,16 @@ impl QueueSource {
         tasks: &TaskSource,
         layer: Layer,
         desk: Option<TaskLink>,
-        (folder, policy, stop): (PathBuf, CallPolicy, Arc<AtomicBool>),
+        (objects, policy, stop): (AllowedObjects, CallPolicy, Arc<AtomicBool>),
         (fetch, trusted): (FetchObject, Option<Crs>),
     ) -> QueueSource {
         let crs = layer.crs.clone();
-        let rules = PayloadRules { bytes_max: tasks.bytes_max, crs, plausible: trusted, folder };
+        let rules = PayloadRules { bytes_max: tasks.bytes_max, crs, plausible: trusted };
         QueueSource {
             layer,
             desk,
             rules,
+            objects,
             crashes_max: tasks.crashes_max,
             remember_ms: i64::from(tasks.remember_days) * 86_400_000,
             forgotten: None,
@@ -367,10 +374,18 @@ impl QueueSource {
 
     /// Appends the records of a task.
     fn append(&mut self, task: &Geotask, text: &mut Vec<u8>) -> Result<u64, NoRecords> {
-        let remote = task.object.as_deref().filter(|object| object.contains("://"));
         let dead = |code, what: String| Err(NoRecords::Dead(Problem::new(code, what)));
-        let local = match remote.map(|address| (self.fetch)(address)).transpose() {
+        // Whoever wrote the task chose the object; the manifest says what may be opened.
+        let object = match task.object.as_deref().map(|object| self.objects.address(object)).transpose() {
+            Ok(object) => object,
+            Err(refused) => return dead(refused.code(), refused.to_string()),
+        };
+        let remote = object.as_ref().filter(|object| object.path().is_none());
+        let fetched = match remote.map(|address| (self.fetch)(address)).transpose() {
             Ok(local) => local,
+            Err(StepError::Failed { code: Code::HOST_NOT_ALLOWED, said }) => {
+                return dead(Code::HOST_NOT_ALLOWED, format!("{said}; {ASIDE}"));
+            }
             Err(StepError::Failed { code, said }) => return dead(code, said),
             // A full disk, for example: no task is to blame for it.
             Err(StepError::Broken(what)) => return Err(NoRecords::Broken(what)),
@@ -380,8 +395,9 @@ impl QueueSource {
             }
             Err(StepError::Cancelled) => return Err(NoRecords::Later(Duration::ZERO)),
         };
-        let added = records::append(task, &self.rules, local.as_deref(), text);
-        if let Some(path) = local {
+        let local = fetched.as_deref().or(object.as_ref().and_then(ObjectAddress::path));
+        let added = records::append(task, &self.rules, local, text);
+        if let Some(path) = fetched {
             // It is downloaded again if it is needed.
             let _unused = std::fs::remove_file(path);
         }

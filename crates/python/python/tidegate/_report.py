@@ -21,7 +21,9 @@ class Report(Mapping[str, Any]):
     ``filtered`` and ``deduped``.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, named: Mapping[str, Any] | None = None) -> None:
+        # The manifest that ran, for its letters: manifest, variables, state.
+        self._named: dict[str, Any] = dict(named or {})
         self._result: dict[str, Any] = output.json()
         #: The exit code of the command line: 0 done, 3 halted, 4 dead letters, 5 alert, 75 try later.
         self.exit_code: int = output.exit_code
@@ -111,11 +113,12 @@ class Report(Mapping[str, Any]):
 
     @property
     def letters(self) -> Letters | None:
-        """The dead letters of its store; None if the manifest has no ``dead_letters``."""
+        """The dead letters of its store, to be replayed with the manifest that ran; None if it has no
+        ``dead_letters``."""
         from tidegate import dlq
 
         place = str(self._result.get("rejects") or "")
-        return None if not place or place.endswith(".ndjson") else dlq.open(place)
+        return None if not place or place.endswith(".ndjson") else dlq.open(place, **self._named)
 
     def raise_for_status(self) -> Report:
         """Raise the exception of the exit code, if it is not 0; return the report otherwise."""

@@ -53,7 +53,8 @@ def run(
     :raises RunFailed: a failure on our side; what was committed stays.
     """
     words, text = _run_words(manifest, variables, locals())
-    return _report(call(words, input=text, progress=progress, on_progress=on_progress))
+    named = {"manifest": manifest, "variables": variables, "state": state}
+    return _report(call(words, input=text, progress=progress, on_progress=on_progress), named)
 
 
 async def run_async(
@@ -71,7 +72,8 @@ async def run_async(
 ) -> Report:
     """Run a manifest, as :func:`run`. A cancelled call stops it after the current batch."""
     words, text = _run_words(manifest, variables, locals())
-    return _report(await call_async(words, input=text, progress=progress, on_progress=on_progress))
+    named = {"manifest": manifest, "variables": variables, "state": state}
+    return _report(await call_async(words, input=text, progress=progress, on_progress=on_progress), named)
 
 
 def _run_words(
@@ -83,10 +85,10 @@ def _run_words(
     return ["run", "--format=json", *own, *variable_words(values), "--", file], text
 
 
-def _report(output: Output) -> Report:
+def _report(output: Output, named: Mapping[str, Any]) -> Report:
     if output.exit_code == 2:
         _refuse(output)
-    report = Report(output)
+    report = Report(output, named)
     if output.exit_code == 1:
         report.raise_for_status()
     return report

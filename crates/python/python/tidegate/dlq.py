@@ -6,11 +6,20 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tidegate import _frames
-from tidegate._call import OnProgress, Output, Path, call, checked, options
+from tidegate._call import (
+    OnProgress,
+    Output,
+    Path,
+    call,
+    checked,
+    manifest_words,
+    options,
+    variable_words,
+)
 
 __all__ = ["Letter", "Letters", "open"]
 
@@ -49,14 +58,26 @@ class Letter(dict[str, Any]):
         return f"<Letter {self.id} {self.state} {self.code}: {self.message}>"
 
 
-def open(store: Path = ".tidegate/letters.db", *, key: Path | None = None, create: bool = False) -> Letters:
+def open(
+    store: Path = ".tidegate/letters.db",
+    *,
+    key: Path | None = None,
+    create: bool = False,
+    manifest: Path | Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+    state: Path | None = None,
+) -> Letters:
     """Open a store of dead letters: a file, or ``postgres://user@host/db?schema=NAME``.
 
     :param key: the file with the secret keys of sealed payloads.
     :param create: the store need not exist; the first ``put`` creates it.
+    :param manifest: the manifest of the pipeline: a file, its text, or a dict. What ``replay`` calls and
+        writes, and the sink that ``fix`` and ``edit`` ask, come from it, never from the store.
+    :param variables: values for ``${NAME}`` in the manifest, before those of the environment.
+    :param state: the state directory of its runs; by default that of the store, else ``.tidegate``.
     :raises ValidationError: there is no such store.
     """
-    letters = Letters(store, key)
+    letters = Letters(store, key, manifest, variables, state)
     if not create:
         len(letters)
     return letters
@@ -70,10 +91,29 @@ class Letters:
     be called without a filter, unless ``all=True``.
     """
 
-    def __init__(self, store: Path, key: Path | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        key: Path | None = None,
+        manifest: Path | Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        state: Path | None = None,
+    ) -> None:
         #: Where it is.
         self.store: str = os.fspath(store)
         self._key = key
+        self._manifest = manifest
+        self._variables = variables
+        self._state = state
+
+    def _named(self, manifest: Path | Mapping[str, Any] | None) -> tuple[list[str], str | None]:
+        """The options for the pipeline, and the text of its manifest if it is no file."""
+        given = self._manifest if manifest is None else manifest
+        state = options({"state_dir": self._state})
+        if given is None:
+            return state, None
+        file, text = manifest_words(given)
+        return [f"--manifest={file}", *variable_words(self._variables), *state], text
 
     def _call(
         self,
@@ -153,15 +193,20 @@ class Letters:
         area: tuple[float, float, float, float] | None = None,
         map: dict[str, str] | None = None,
         command: str | None = None,
+        folder: Path | None = None,
         seconds: int | None = None,
         rules: Path | None = None,
-        manifest: Path | None = None,
+        manifest: Path | Mapping[str, Any] | None = None,
         **filters: Any,
     ) -> list[dict[str, Any]]:
         """Repair letters by a rule: crs_lookup, make_valid, wait, clip, swap_axes, close_rings, wind, flag,
-        remap, command. What a rule makes must pass the gates before it can be replayed.
+        repair_raster, remap, command; or by those of a manifest. What a rule makes must pass the gates before
+        it can be replayed. If it changes the type of a geometry, the sink of the manifest is asked whether it
+        holds it.
 
         Returns for each rule its counts: seen, validated, scheduled, review, unrecoverable, untouched.
+
+        :param folder: for repair_raster, the directory in which rasters may be opened that letters name.
         """
         given = {
             "rule": rule,
@@ -172,12 +217,13 @@ class Letters:
             "area": _joined(area),
             "map": [f"{old}={new}" for old, new in (map or {}).items()],
             "command": command,
+            "folder": folder,
             "seconds": seconds,
             "rules": rules,
-            "manifest": manifest,
             **filters,
         }
-        told: list[dict[str, Any]] = self._call("fix", [], given).json()
+        words, text = self._named(manifest)
+        told: list[dict[str, Any]] = self._call("fix", words, given, input=text).json()
         return [{"rule": one["rule"], "dry_run": one["dry_run"], **one["count"]} for one in told]
 
     def put(
@@ -212,10 +258,21 @@ class Letters:
         id: str | None = self._call("put", ["--payload=-"], given, input=text).json()["id"]
         return id
 
-    def edit(self, id: str, payload: str | dict[str, Any]) -> None:
-        """Replace the payload of a letter, such as its feature as GeoJSON. It must pass the gates."""
-        text = payload if isinstance(payload, str) else json.dumps(payload)
-        self._call("edit", ["--from=-", "--", id], {}, input=text)
+    def edit(
+        self,
+        id: str,
+        payload: str | dict[str, Any],
+        *,
+        manifest: Path | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Replace the payload of a letter, such as its feature as GeoJSON. It must pass the gates. If it has
+        another type of geometry, the sink of the manifest is asked whether it holds it."""
+        words, text = self._named(manifest)
+        with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+            file = os.path.join(folder, "payload.json")
+            with io.open(file, "w", encoding="utf-8") as to:
+                to.write(payload if isinstance(payload, str) else json.dumps(payload))
+            self._call("edit", [f"--from={file}", *words, "--", id], {}, input=text)
 
     def replay(
         self,
@@ -227,11 +284,17 @@ class Letters:
         verify: bool = False,
         batch: int | None = None,
         resume: int | None = None,
+        manifest: Path | Mapping[str, Any] | None = None,
+        into: Path | None = None,
         **filters: Any,
     ) -> Replay:
         """Replay letters from the stage that failed. A replayed record overwrites its own row and is never
-        duplicated; one that fails again becomes a new letter.
+        duplicated; one that fails again becomes a new letter. Services and sink are those of the manifest.
 
+        :param manifest: a file, its text, or a dict; by default the one that the store was opened with.
+            ``Report.letters`` knows the one that ran.
+        :param into: the file that ``dlq capture`` wrote into, for the letters of a capture.
+        :raises ValidationError: no manifest was named.
         :raises TryLater: the sink or a service is not ready, or some letters are left.
         """
         given = {
@@ -242,9 +305,11 @@ class Letters:
             "verify": verify,
             "batch": batch,
             "resume": resume,
+            "into": into,
             **filters,
         }
-        return Replay(self._call("replay", [], given, codes=(0, 4)))
+        words, text = self._named(manifest)
+        return Replay(self._call("replay", words, given, input=text, codes=(0, 4)))
 
     def resolve(self, why: str, *, all: bool = False, **filters: Any) -> int:
         """Close letters that need no repair, with a reason for the audit; returns their number."""

@@ -82,7 +82,7 @@ impl ProcessLanes {
             (None, None) => None,
         };
         if let Some(dir) = state {
-            lanes = lanes.keeping(LaneStates::open(&dir, self.clock));
+            lanes = lanes.keeping(LaneStates::open_within(&dir, self.clock, config.wait_max));
         }
         if let Some(shared) = &sharing.shared {
             lanes = lanes.sharing(scope(shared)?);

@@ -114,7 +114,7 @@ impl LaneSettings {
                 in_flight_max: profile.in_flight(),
                 learn: false,
             });
-            settings.classifier.reset_is_wait = !settings.lane.limit.learn;
+            settings.classifier = settings.classifier.for_lane(&settings.lane);
         }
         settings.url = Some(base);
         settings.client = client;
@@ -140,19 +140,18 @@ impl LaneSettings {
             check_state(dir).map_err(|why| errors::invalid(py, why))?;
         }
         // The policy's lists of statuses are authoritative; the profile says what bodies mean.
-        let mut classifier = match &profile {
+        let classifier = match &profile {
             Some(profile) if !policy.lists_statuses => profile.classifier(),
             _ => policy.classifier,
         };
-        classifier.reset_is_wait = !policy.lane.limit.learn;
         Ok(LaneSettings {
             url: None,
             key,
             hints: profile.as_ref().map(Profile::hints).unwrap_or_default(),
             profile,
             lane: policy.lane,
+            classifier: classifier.for_lane(&policy.lane),
             policy,
-            classifier,
             client: ClientConfig::default(),
             credentials: Vec::new(),
             secret: None,

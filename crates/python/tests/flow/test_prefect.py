@@ -74,7 +74,7 @@ def test_a_flow_of_all_tasks(chaos, pipeline, until):
     @flow
     def all_tasks():
         first = run_manifest(manifest, state=pipeline.state, report=report)
-        letters = replay(first["rejects"], all=True)
+        letters = replay(first["rejects"], manifest=manifest, state=pipeline.state)
         again = run_manifest(manifest, state=pipeline.state)
         rows = geocode([{"a": "1 Main Street"}], ["a"], credentials=credentials, state=pipeline.state)
         layer = fetch(f"{server.url}/ogc/collections/parcels/items", state=pipeline.state)

@@ -12,6 +12,7 @@ mod predict;
 mod unpack;
 
 pub(crate) use pack::Packer;
+pub(crate) use pictures::kind_of as picture_kind;
 pub(crate) use unpack::unpack;
 
 use bytes::Bytes;
@@ -21,6 +22,10 @@ use crate::sample::SampleType;
 
 /// What must be known to unpack a block.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(all(feature = "jpeg", feature = "lerc")),
+    allow(dead_code, reason = "a part of it is for the codecs that are left out")
+)]
 pub(crate) struct BlockForm {
     pub(crate) compression: Compression,
     pub(crate) predictor: Predictor,

@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use tidegate_core::content::{self, ContentKind};
+use tidegate_core::{Code, quote};
 
 use crate::error::{RasterCause, RasterError};
 use crate::limits::RasterLimits;
@@ -156,7 +158,7 @@ pub(crate) struct DirectoryChain {
 /// All directories of a file.
 pub(crate) fn chain(head: &HeadBytes, limits: &RasterLimits) -> Result<DirectoryChain, RasterError> {
     let first = head.read(0, head.size().min(16))?;
-    let (form, mut next) = form(&first)?;
+    let (form, mut next) = form(&first).map_err(|error| not_tiff(head, error))?;
     let (mut all, mut seen, mut warnings) = (Vec::new(), HashSet::new(), Vec::new());
     while next != 0 {
         if !seen.insert(next) {
@@ -186,6 +188,24 @@ pub(crate) fn chain(head: &HeadBytes, limits: &RasterLimits) -> Result<Directory
     Ok(DirectoryChain { form, all, warnings })
 }
 
+/// What is there in place of a TIFF file. An exception of a service is told as what it is: its label said
+/// `image/tiff`, and no repair makes a picture of it.
+fn not_tiff(head: &HeadBytes, error: RasterError) -> RasterError {
+    if error.cause != RasterCause::NotTiff {
+        return error;
+    }
+    let start = head.read(0, head.size().min(PAGE_LEN)).unwrap_or_default();
+    if let Some(report) = content::exception(&start).filter(|report| !report.text.is_empty()) {
+        let message =
+            format!("this is no raster but the exception of a service: {}", quote::said(&report.text));
+        return RasterError::new(RasterCause::Refused(Code::SERVICE_EXCEPTION), message);
+    }
+    match ContentKind::of(&start) {
+        ContentKind::Empty | ContentKind::Other => error,
+        kind => RasterError { message: format!("{}, which is {}", error.message, kind.name()), ..error },
+    }
+}
+
 /// Byte order and size of numbers, and where the first directory is.
 fn form(first: &[u8]) -> Result<(FileForm, u64), RasterError> {
     let big_endian = first.starts_with(b"MM");
@@ -194,11 +214,11 @@ fn form(first: &[u8]) -> Result<(FileForm, u64), RasterError> {
         (Some(b"II" | b"MM"), Some(42)) => false,
         (Some(b"II" | b"MM"), Some(43)) => true,
         _ => {
-            let shown = String::from_utf8_lossy(first.get(..8).unwrap_or(first)).escape_debug().to_string();
-            let message = if first.is_empty() {
-                "the file is empty".to_owned()
-            } else {
-                format!("not a TIFF file: it begins with \"{shown}\"")
+            // Its bytes are not quoted: they may be those of any file, and messages go into letters.
+            let message = match ContentKind::of(first) {
+                ContentKind::Empty => "the file is empty".to_owned(),
+                ContentKind::Other | ContentKind::Tiff => "not a TIFF file".to_owned(),
+                kind => format!("not a TIFF file: it begins as {} does", kind.name()),
             };
             return Err(RasterError::new(RasterCause::NotTiff, message).at(0));
         }

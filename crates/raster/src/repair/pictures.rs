@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::blocks::{BlockFate, BlockFates};
 use super::directory::RawDirectory;
 use super::input::RepairInput;
-use crate::codec::{BlockForm, unpack};
+use crate::codec::{BlockForm, picture_kind, unpack};
 use crate::error::RasterCause;
 use crate::geotiff::sample_of;
 use crate::head::{Compression, Predictor};
@@ -49,9 +49,7 @@ pub(super) fn lose_broken(
 fn form(directory: &RawDirectory, table: &BlockFates) -> Option<BlockForm> {
     let layout = &table.layout;
     let compression = Compression::of_tag(layout.compression);
-    if !matches!(compression, Compression::Jpeg | Compression::WebP | Compression::Lerc) {
-        return None;
-    }
+    picture_kind(compression)?;
     Some(BlockForm {
         compression,
         predictor: Predictor::None,

@@ -140,15 +140,17 @@ pub enum RepairError {
 pub struct RepairRefusal {
     /// The code of the taxonomy.
     pub code: Code,
-    /// The reason, in one sentence without a full stop.
+    /// The reason, in one sentence without a full stop. It quotes nothing of the file.
     pub reason: String,
+    /// The beginning of a file that is a document, for whoever named the file.
+    pub excerpt: Option<String>,
     /// Whether the file is what a service answered when it had no time: fetch it again.
     pub transient: bool,
 }
 
 impl RepairRefusal {
     pub(super) fn new(code: Code, reason: impl Into<String>) -> RepairRefusal {
-        RepairRefusal { code, reason: reason.into(), transient: false }
+        RepairRefusal { code, reason: reason.into(), excerpt: None, transient: false }
     }
 }
 

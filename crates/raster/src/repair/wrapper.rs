@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 
 use flate2::read::GzDecoder;
 use tidegate_core::Code;
+use tidegate_core::content::{self, ContentKind};
 
 use super::input::RepairInput;
 use super::report::{FieldChange, RepairError, RepairRefusal, broken, too_large};
@@ -149,16 +150,22 @@ fn behind_http(input: RepairInput, changes: &mut Vec<FieldChange>) -> Result<Rep
 fn error_document(input: &RepairInput) -> io::Result<Option<RepairRefusal>> {
     let start = input.up_to(0, MESSAGE_LEN_MAX)?;
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start).trim_ascii_start();
-    let kind = match text {
-        [b'<', next, ..] if next.is_ascii_alphabetic() || matches!(next, b'!' | b'?') => "XML or HTML",
-        [b'{' | b'[', next, ..] if next.is_ascii_graphic() || next.is_ascii_whitespace() => "JSON",
+    let kind = match (ContentKind::of(&start), text) {
+        (ContentKind::Html | ContentKind::Xml, [_, next, ..])
+            if next.is_ascii_alphabetic() || matches!(next, b'!' | b'?') =>
+        {
+            "XML or HTML"
+        }
+        (ContentKind::Json, [_, next, ..]) if next.is_ascii_graphic() || next.is_ascii_whitespace() => "JSON",
         _ => return Ok(None),
     };
-    let text = String::from_utf8_lossy(text).into_owned();
+    let said = content::exception(&start).map(|report| report.text).filter(|text| !text.is_empty());
+    let text = said.unwrap_or_else(|| String::from_utf8_lossy(text).into_owned());
     let busy = BUSY.iter().find(|word| text.contains(**word));
     let said: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(120).collect();
     let mut refusal =
-        RepairRefusal::new(Code::ERROR_DOCUMENT, format!("the file is a {kind} document: {said}"));
+        RepairRefusal::new(Code::ERROR_DOCUMENT, format!("the file is a document in {kind}, not a raster"));
+    refusal.excerpt = Some(said);
     refusal.transient = busy.is_some();
     Ok(Some(refusal))
 }

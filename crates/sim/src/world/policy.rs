@@ -276,7 +276,7 @@ impl PolicySpec {
             budget: self.budget(),
             ..LaneConfig::default()
         };
-        let classifier = Classifier { reset_is_wait: !lane.limit.learn, ..Classifier::default() };
+        let classifier = Classifier::default().for_lane(&lane);
         ClientPolicy { classifier, call, lane, retry_gate: self.retry_gate }
     }
 

@@ -14,14 +14,13 @@ use tidegate_core::bucket::CredentialSource;
 use tidegate_core::quote::scheme;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{LogHead, user};
-use tidegate_ledger::bounded::{BoundedClient, BoundedConfig};
 use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::alert;
 use url::Url;
 
 use super::log::{AuditSource, Log, logs};
 use super::register::lost;
-use super::{CommandFailure, Exit, failure, usage};
+use super::{CommandFailure, Exit, anchor_table, usage};
 
 /// Print the heads of the audits, to be kept elsewhere, or append them to a place
 ///
@@ -56,8 +55,8 @@ const BYTES_MAX: usize = 1 << 24;
 
 /// A head that was kept.
 pub(super) struct Anchor {
-    at: String,
-    head: LogHead,
+    pub(super) at: String,
+    pub(super) head: LogHead,
 }
 
 fn line(at: &str, head: &LogHead) -> String {
@@ -100,7 +99,7 @@ pub(super) fn run(args: &AnchorArgs) -> Result<(Exit, String), CommandFailure> {
             let mut file = durable::append(Path::new(&place))?;
             file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
         }
-        Some("postgres" | "postgresql") => insert(&mut connect(&place)?, &heads)?,
+        Some("postgres" | "postgresql") => anchor_table::insert(&place, &heads)?,
         Some("http" | "https") => {
             let heads: Vec<_> = heads.iter().map(|head| serde_json::json!(head)).collect();
             let body = serde_json::json!({ "anchor": text, "heads": heads, "at": at, "who": user() });
@@ -159,7 +158,7 @@ fn read(place: &str, how: &AnchorStore) -> Result<Vec<Anchor>, CommandFailure> {
             }
             parse(&text)
         }
-        Some("postgres" | "postgresql") => select(&mut connect(place)?),
+        Some("postgres" | "postgresql") => anchor_table::select(place),
         Some("http" | "https") => {
             Err(usage("a webhook cannot be asked; save what it received, and give the file"))
         }
@@ -206,42 +205,4 @@ fn open(place: &str, how: &AnchorStore) -> Result<ObjectStoreClient, CommandFail
 fn of_store(error: StoreError) -> CommandFailure {
     let exit = if error.is_later() { Exit::TryLater } else { Exit::Failure };
     CommandFailure(exit, error.to_string())
-}
-
-fn connect(place: &str) -> Result<BoundedClient, CommandFailure> {
-    let config = BoundedConfig::parse(place).map_err(usage)?;
-    config.connect().map_err(|e| of_database(&e))
-}
-
-fn of_database(error: &postgres::Error) -> CommandFailure {
-    use tidegate_ledger::bounded::tls_failure;
-    if let Some(why) = tls_failure(error) {
-        return failure(why);
-    }
-    match error.as_db_error() {
-        Some(db) => failure(format!("{} ({})", db.message(), db.code().code())),
-        None => CommandFailure(Exit::TryLater, format!("the database of the anchors: {error}")),
-    }
-}
-
-fn insert(client: &mut BoundedClient, heads: &[LogHead]) -> Result<(), CommandFailure> {
-    let table = "CREATE TABLE IF NOT EXISTS tidegate_anchor (at timestamptz NOT NULL DEFAULT now(),
-                 who text NOT NULL, file text NOT NULL, n bigint NOT NULL, hash text NOT NULL); BEGIN";
-    client.batch_execute(table).map_err(|e| of_database(&e))?;
-    for head in heads {
-        let sql = "INSERT INTO tidegate_anchor (who, file, n, hash) VALUES ($1, $2, $3, $4)";
-        client.execute(sql, &[&user(), &head.file, &head.n, &head.hash]).map_err(|e| of_database(&e))?;
-    }
-    client.batch_execute("COMMIT").map_err(|e| of_database(&e))
-}
-
-fn select(client: &mut BoundedClient) -> Result<Vec<Anchor>, CommandFailure> {
-    let sql = "SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), file, n, hash
-               FROM tidegate_anchor ORDER BY at";
-    let rows = client.query(sql, &[]).map_err(|e| of_database(&e))?;
-    let anchor = |row: &postgres::Row| {
-        let head = LogHead { file: row.get(1), n: row.get(2), hash: row.get(3) };
-        Anchor { at: row.get(0), head }
-    };
-    Ok(rows.iter().map(anchor).collect())
 }

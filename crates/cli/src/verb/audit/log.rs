@@ -118,12 +118,13 @@ impl Log {
             Log::Run { book, .. } => book.verify(&trust).map_err(failure)?,
             Log::Letters { store, .. } => store.audit_check(&trust)?,
         };
-        let mut letters = Vec::new();
+        let (mut letters, mut unsigned) = (Vec::new(), Vec::new());
         if let Log::Letters { store, .. } = self {
             store.check_letters()?;
             letters.extend(store.damaged().iter().map(|(id, how)| format!("letter {id}: {how}")));
+            unsigned = store.check_signed()?;
         }
-        Ok(Verification { found, copies, damaged: held.damaged, letters })
+        Ok(Verification { found, copies, damaged: held.damaged, letters, unsigned })
     }
 
     /// Writes the copies of a log anew that was verified.
@@ -144,6 +145,8 @@ pub(super) struct Verification {
     pub(super) damaged: Vec<usize>,
     /// The letters beside the log that are damaged, and how.
     pub(super) letters: Vec<String>,
+    /// The definitions and settings beside the log that are not as they were signed.
+    pub(super) unsigned: Vec<String>,
 }
 
 impl Verification {

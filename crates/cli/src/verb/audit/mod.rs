@@ -1,6 +1,11 @@
 //! `tidegate audit`: shows and verifies audit logs.
 
 mod anchor;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_anchor_table.rs"]
+mod anchor_table;
+#[cfg(feature = "postgres")]
+mod anchor_table;
 mod log;
 mod register;
 
@@ -37,7 +42,8 @@ Examples:
   tidegate audit verify --anchor /mnt/elsewhere/anchors.txt
   tidegate audit match parcels.yaml 17 \"what the halt said\"
 
-Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown, or a copy or a letter is damaged;
+Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown, or a copy or a letter is damaged, or a
+definition or a setting of a letter store is not as it was signed;
 2 no audit found; 75 the server of the store is down, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -253,7 +259,7 @@ fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
     for log in &mut all {
         let done = log.verify(&args.trust)?;
         let (name, damage) = (log.name(), done.copy_damage());
-        if done.found.is_err() || damage.is_some() || !done.letters.is_empty() {
+        if done.found.is_err() || damage.is_some() || !done.letters.is_empty() || !done.unsigned.is_empty() {
             exit = Exit::Failure;
         }
         let mut value = match &done.found {
@@ -280,6 +286,10 @@ fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
         if !done.letters.is_empty() {
             text.extend(done.letters.iter().map(|what| format!("{name}: DAMAGED: {what}\n")));
             value["damaged_letters"] = done.letters.into();
+        }
+        if !done.unsigned.is_empty() {
+            text.extend(done.unsigned.iter().map(|what| format!("{name}: NOT AS SIGNED: {what}\n")));
+            value["not_as_signed"] = done.unsigned.into();
         }
         values.push(value);
     }

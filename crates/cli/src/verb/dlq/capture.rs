@@ -15,6 +15,7 @@ use tidegate_ledger::letter::replay::{IntoFile, Rerun};
 use tidegate_ledger::letter::{
     Failure, Letter, LetterSource, Letters, Payload, Put, RecordKeys, Versions, flood, worker,
 };
+use tidegate_pipeline::run::of_capture;
 
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::execute::counted;
@@ -113,8 +114,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         );
         return Err(CommandFailure(Exit::TryLater, why));
     }
-    let spec = json!({ "kind": "features", "output": output.display().to_string() }).to_string();
-    desk.store.pipeline_set(&pipeline, &spec)?;
+    desk.store.define(&pipeline, &of_capture(&output))?;
     // The letters must be durable before the output is written.
     let puts = letters.put(&bad).wait()?;
     letters.close();

@@ -105,12 +105,10 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
     let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
     settings.cloud = args.cloud.settings(args.allow_private);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(async {
-        let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
-        archive::archive(&mut desk.store, &filter, &to, desk.now_ms)
-            .await
-            .map_err(|e| CommandFailure(Exit::Failure, e.to_string()))
-    })?;
+    let to = runtime.block_on(async { object::ObjectStoreClient::open(&args.to, &settings) });
+    let to = to.map_err(|e| usage(e.to_string()))?;
+    let done = archive::archive(&mut desk.store, &filter, (&to, &runtime), desk.now_ms)
+        .map_err(|e| CommandFailure(Exit::Failure, e.to_string()))?;
     match done {
         None => out::say("nothing to archive"),
         Some(done) if desk.format == LetterFormat::Table => out::say(&format!(

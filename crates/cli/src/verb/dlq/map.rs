@@ -3,7 +3,7 @@
 //! The script of the page only inserts text, never markup, and the content security policy blocks
 //! everything external. So a message from a hostile service cannot inject code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_core::letter::blur;
@@ -37,6 +37,9 @@ pub(super) struct Args {
     /// Show exact coordinates; the reason is recorded in the audit
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
+    /// With --reveal, show pictures of the rasters in this directory that letters name
+    #[arg(long, value_name = "DIR", requires = "reveal")]
+    rasters: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
@@ -46,7 +49,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         let detail = json!({ "verb": "map", "why": why });
         desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     }
-    let mut drawing = Drawing::new(exact);
+    let mut drawing = Drawing::new(exact, args.rasters.as_deref());
     drawing.add(&mut desk.store, &filter, args.limit)?;
     std::fs::write(&args.output, drawing.page(desk.now_ms, None))?;
     out::say(&format!("{}: {}", args.output.display(), drawing.told()));
@@ -63,9 +66,9 @@ pub(in crate::verb) struct Drawing {
 }
 
 impl Drawing {
-    /// An empty map.
-    pub(in crate::verb) fn new(exact: bool) -> Drawing {
-        Drawing { letters: Vec::new(), all: 0, exact, rasters: RasterLetters::default() }
+    /// An empty map; pictures are those of rasters in a directory.
+    pub(in crate::verb) fn new(exact: bool, rasters: Option<&Path>) -> Drawing {
+        Drawing { letters: Vec::new(), all: 0, exact, rasters: RasterLetters::in_directory(rasters) }
     }
 
     /// Adds the newest letters of a store.

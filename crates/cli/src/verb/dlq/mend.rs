@@ -1,32 +1,36 @@
 //! `dlq fix` and `dlq edit`: repair letters by rule or manually.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::io::{IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_client::objects::{AllowedObjects, ObjectsKey};
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::remedy::{Fixer, NAMES, RemedyCounts, RepairRule};
 use tidegate_ledger::letter::replay::Rerun;
 use tidegate_ledger::letter::store::By;
 use tidegate_ledger::letter::{Letter, LetterError, LetterFilter};
-use tidegate_pipeline::manifest;
+use tidegate_pipeline::manifest::{Pipeline, objects};
+use tidegate_pipeline::run::{DefinitionKind, StoredDefinition};
 
 use super::filter::{FilterArgs, bbox};
-use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, rerun, usage};
+use super::named::{NamedArgs, NamedManifests, unnamed};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
+use crate::verb::plan;
 
 /// Repair letters by a rule
 ///
 /// The rules and the codes they apply to: crs_lookup (CRS_NOT_FOUND), make_valid
 /// (INVALID_GEOMETRY), wait (RATE_LIMITED, QUOTA_EXHAUSTED), clip (OUT_OF_BOUNDS), swap_axes
 /// (AXIS_ORDER_SWAPPED, OUT_OF_BOUNDS), close_rings (UNCLOSED_RING, INVALID_GEOMETRY), wind
-/// (WRONG_WINDING), flag (CORRUPTED_HEADER), remap (SCHEMA_MISMATCH), command (any). The result of
-/// a rule must pass the gates before it can be replayed.
+/// (WRONG_WINDING), flag and repair_raster (CORRUPTED_HEADER), remap (SCHEMA_MISMATCH), command (any). The
+/// result of a rule must pass the gates before it can be replayed. If a rule changes the type of a geometry, the
+/// sink of the pipeline is asked whether it holds the result; --manifest names it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,21 +38,22 @@ Examples:
   tidegate dlq fix --rule crs_lookup --default-crs EPSG:31256 --pipeline parcels
   tidegate dlq fix --rule swap_axes --area 9,46,17,49 --all
   tidegate dlq fix --rule remap --map strasse=street --all
+  tidegate dlq fix --rule repair_raster --folder archive --all
   tidegate dlq fix --rule command --command 'python3 mend.py' --fingerprint a8f3206228323e22
   tidegate dlq fix --rules rules.json --all
+  tidegate dlq fix --rule make_valid --all --manifest parcels.yaml
   tidegate dlq fix --manifest parcels.yaml")]
 pub(super) struct Fix {
     #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
     filter: FilterArgs,
-    /// Rule to apply
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["rules", "manifest"], conflicts_with_all = ["rules", "manifest"])]
+    /// Rule to apply; by default `dead_letters.remedies` of the manifest, to the letters of its pipeline
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["rules", "manifest"], conflicts_with = "rules")]
     rule: Option<String>,
     /// JSON file with a list of rules and their settings
-    #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
-    rules: Option<PathBuf>,
-    /// Apply `dead_letters.remedies` of this manifest to the letters of its pipeline
     #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
+    rules: Option<PathBuf>,
     /// For crs_lookup: coordinate reference system of records that declare none
     #[arg(long, value_name = "CRS")]
     default_crs: Option<String>,
@@ -64,6 +69,9 @@ pub(super) struct Fix {
     /// For command: program and arguments
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
+    /// For repair_raster: directory in which the rasters may be opened that letters name
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// For wait: seconds, if the server gave none
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
@@ -77,9 +85,13 @@ pub(super) struct Fix {
 
 /// Edit the payload of a letter
 ///
-/// Open it in $EDITOR, or read it from a file or standard input. It must pass the gates.
+/// Open it in $EDITOR, or read it from a file or standard input. It must pass the gates. If it has
+/// another type of geometry than before, the sink of the pipeline is asked whether it holds it;
+/// --manifest names it.
 #[derive(clap::Args)]
 pub(super) struct Edit {
+    #[command(flatten)]
+    named: NamedArgs,
     /// Id of the letter, or a unique suffix
     id: String,
     /// File with the new payload; - for standard input
@@ -87,22 +99,32 @@ pub(super) struct Edit {
     from: Option<PathBuf>,
 }
 
-/// The rules, and the pipeline if they are from a manifest.
-fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
+/// A rule, and the pipeline if it is from a manifest.
+type RuleOf = (RepairRule, Option<String>);
+
+fn rules(args: &Fix, named: &NamedManifests) -> Result<Vec<RuleOf>, String> {
     if let Some(path) = &args.rules {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let rules = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        return Ok((rules, None));
+        let rules: Vec<RepairRule> =
+            serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        return Ok(rules.into_iter().map(|rule| (opening(args, rule), None)).collect());
     }
-    if let Some(path) = &args.manifest {
-        let manifest = manifest::load(path).map_err(|rejection| rejection.render(false))?;
-        let form = manifest.pipeline.dead_letters.clone().unwrap_or_default();
-        if form.remedies.is_empty() {
-            return Err(format!("{} has no `dead_letters.remedies`", path.display()));
+    if args.rule.is_none() {
+        let mut rules = Vec::new();
+        for (file, manifest) in named.manifests() {
+            let Pipeline { id, dead_letters, .. } = &manifest.pipeline;
+            let remedies = dead_letters.as_ref().map(|form| form.remedies.as_slice()).unwrap_or_default();
+            if remedies.is_empty() {
+                return Err(format!("{} has no `dead_letters.remedies`", file.display()));
+            }
+            let folder = plan::folder(file);
+            let objects = objects::of_rasters(&manifest.pipeline, &folder).map_err(|e| e.to_string())?;
+            for remedy in remedies {
+                let rule = RepairRule::of(remedy).map_err(|e| e.to_string())?;
+                rules.push((rule.opening(&objects, &folder), Some(id.clone())));
+            }
         }
-        let rules =
-            form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-        return Ok((rules, Some(manifest.pipeline.id)));
+        return Ok(rules);
     }
     let name = args.rule.as_deref().unwrap_or_default();
     let rule = match name {
@@ -126,16 +148,28 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
         name => RepairRule::named(name).map_err(|e| e.to_string())?,
     };
     debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
-    Ok((vec![rule], None))
+    Ok(vec![(opening(args, rule), None)])
+}
+
+/// A rule that may open the rasters in the directory that the command names.
+fn opening(args: &Fix, rule: RepairRule) -> RepairRule {
+    let mut objects = AllowedObjects::nothing(ObjectsKey::Option("--folder"), Path::new(""));
+    if let Some(folder) = &args.folder {
+        objects.folder(&folder.display().to_string());
+    }
+    rule.opening(&objects, Path::new(""))
 }
 
 pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
-    let (rules, pipeline) = rules(args).map_err(usage)?;
-    let mut filter = args.filter.bounded(desk, args.all || pipeline.is_some())?;
-    filter.pipeline = filter.pipeline.or(pipeline);
+    let named = args.named.load()?;
+    let rules = rules(args, &named).map_err(usage)?;
+    let of_manifest = rules.iter().all(|(_, pipeline)| pipeline.is_some());
+    let bounded = args.filter.bounded(desk, args.all || of_manifest)?;
     let mut told = Vec::new();
-    let mut sinks = Sinks::of(desk)?;
-    for rule in &rules {
+    let mut sinks = Sinks::of(desk, &named)?;
+    for (rule, pipeline) in &rules {
+        let pipeline = bounded.pipeline.as_ref().or(pipeline.as_ref()).cloned();
+        let filter = LetterFilter { pipeline, ..bounded.clone() };
         let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: args.dry_run };
         let fixed =
             fixer.fix_for(rule, &filter, desk.now_ms, &mut |letter, payload| sinks.refusal(letter, payload));
@@ -165,40 +199,45 @@ pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
     Ok(Exit::Done)
 }
 
-/// The sinks of the pipelines, asked whether they can hold what a remedy made.
+/// The sinks of the named pipelines, asked whether they can hold what a remedy made.
 struct Sinks {
-    /// The definition of each pipeline.
-    specs: BTreeMap<String, String>,
+    /// What the store says of each pipeline.
+    stored: BTreeMap<String, StoredDefinition>,
     open: BTreeMap<String, Box<dyn Rerun>>,
     /// Why one of them could not be asked.
-    silent: Option<String>,
+    silent: Option<(Exit, String)>,
 }
 
 impl Sinks {
-    fn of(desk: &mut OpenLetterStore) -> Result<Sinks, CommandFailure> {
-        let mut specs = BTreeMap::new();
+    fn of(desk: &mut OpenLetterStore, named: &NamedManifests) -> Result<Sinks, CommandFailure> {
+        let (mut stored, mut open) = (BTreeMap::new(), BTreeMap::new());
         for group in desk.store.stats(&LetterFilter::default(), By::Pipeline, desk.now_ms)? {
-            if let Some(spec) = desk.store.pipeline(&group.name)? {
-                specs.insert(group.name, spec);
+            let Some(found) = StoredDefinition::read(&mut desk.store, &group.name)? else { continue };
+            if found.kind() == DefinitionKind::Manifest && named.has(&group.name, Some(&found)) {
+                open.insert(group.name.clone(), named.replay(desk, &group.name, &found, None)?);
             }
+            stored.insert(group.name, found);
         }
-        Ok(Sinks { specs, open: BTreeMap::new(), silent: None })
+        Ok(Sinks { stored, open, silent: None })
     }
 
     fn refusal(&mut self, letter: &Letter, payload: &[u8]) -> Result<Option<String>, LetterError> {
-        // The sink of a pipeline without a definition is unknown, and so is a replay.
-        let Some(spec) = self.specs.get(&letter.pipeline) else { return Ok(None) };
-        let asked = match self.open.entry(letter.pipeline.clone()) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => rerun::of(spec, None).map(|sink| new.insert(sink)),
+        let asked = match (self.open.get_mut(&letter.pipeline), self.stored.get(&letter.pipeline)) {
+            (Some(sink), _) => sink.refusal(letter, payload).map_err(|why| (Exit::TryLater, why.to_string())),
+            (None, Some(stored)) if stored.kind() != DefinitionKind::Features => {
+                let CommandFailure(exit, why) = unnamed(&letter.pipeline, Some(stored));
+                Err((exit, why))
+            }
+            // A capture goes into a file of any type. The sink of a pipeline without a definition is
+            // unknown, and so is a replay.
+            (None, _) => return Ok(None),
         };
-        let asked = asked.and_then(|sink| sink.refusal(letter, payload).map_err(|why| why.to_string()));
-        asked.map_err(|why| {
+        asked.map_err(|(exit, why)| {
             let why = format!(
                 "cannot ask the sink of {} whether it can hold the result: {why}; the letter was not changed",
                 letter.pipeline
             );
-            self.silent = Some(why.clone());
+            self.silent = Some((exit, why.clone()));
             LetterError::Refused(why)
         })
     }
@@ -206,7 +245,7 @@ impl Sinks {
     /// A sink that cannot be asked now may be asked later.
     fn failure(&self, error: LetterError) -> CommandFailure {
         match &self.silent {
-            Some(why) => CommandFailure(Exit::TryLater, why.clone()),
+            Some((exit, why)) => CommandFailure(*exit, why.clone()),
             None => error.into(),
         }
     }
@@ -218,7 +257,7 @@ pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     if !row.letter.state.is_mendable() {
         return Err(usage(format!("letter {id} is {} and can no longer be edited", row.letter.state)));
     }
-    let mut sinks = Sinks::of(desk)?;
+    let mut sinks = Sinks::of(desk, &args.named.load()?)?;
     let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: false };
     fixer.reveal(&mut row)?;
     let payload = match &args.from {

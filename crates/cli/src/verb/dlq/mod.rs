@@ -9,11 +9,11 @@ mod keep;
 pub(super) mod list;
 pub(super) mod map;
 mod mend;
+mod named;
 mod purge;
 mod put;
 mod rasters;
 mod replay;
-mod rerun;
 mod show;
 mod subject;
 pub(super) mod table;
@@ -45,7 +45,7 @@ Examples:
   tidegate dlq show 5f2c90ab                           any unique suffix of an id
   tidegate dlq map -o dead.html && tidegate dlq export -o dead.gpkg
   tidegate dlq fix --rule make_valid --dry-run --code INVALID_GEOMETRY
-  tidegate dlq replay --code TIMEOUT --rate 5/s --dry-run
+  tidegate dlq replay --manifest parcels.yaml --code TIMEOUT --rate 5/s --dry-run
   tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --state archived
 
 Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
@@ -136,7 +136,7 @@ impl OpenLetterStore {
         };
         let mut store = LetterStore::open(&place)?;
         let now_ms = now_ms();
-        let purged = store.retain(now_ms)?;
+        let purged = store.retain(now_ms, &[])?;
         if purged.purged > 0 {
             out::say(&format!(
                 "tidegate dlq: purged {} past the retention period",
@@ -194,7 +194,7 @@ pub(super) fn unarchived(purged: &Purged) -> Option<String> {
         (0, None) => None,
         (_, Some(why)) => Some(format!("{letters} past the retention period: {why}")),
         (_, None) => Some(format!(
-            "{letters} past the retention period stay: they are not archived. Use `dlq archive`, or set `dead_letters.archive`"
+            "{letters} past the retention period stay: they are not archived. Use `dlq archive`, or set `dead_letters.archive`, which `run` and `serve --manifest` follow"
         )),
     }
 }

@@ -1,14 +1,17 @@
 //! The rasters that letters are about: where they lie, and with `--reveal` what they look like.
 //!
 //! Which letters are about rasters is known from the stored definition of their pipeline. A picture
-//! shows what is in a record, so it needs the same right as its exact coordinates.
+//! shows what is in a record, so it needs the same right as its exact coordinates. Where a raster lies is
+//! what the record says, so it is opened only in a directory that a person named (`--rasters`).
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tidegate_client::objects::{AllowedObjects, ObjectsKey};
 use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::{Letter, LetterError, LetterStore};
+use tidegate_pipeline::run::StoredDefinition;
 
 use crate::report::rasters::Album;
 
@@ -18,9 +21,19 @@ pub(super) struct RasterLetters {
     /// The field with the address of a raster, by pipeline.
     fields: HashMap<String, Option<String>>,
     album: Album,
+    allowed: AllowedObjects,
 }
 
 impl RasterLetters {
+    /// Those in a directory.
+    pub(super) fn in_directory(directory: Option<&Path>) -> RasterLetters {
+        let mut allowed = AllowedObjects::nothing(ObjectsKey::Option("--rasters"), Path::new(""));
+        if let Some(directory) = directory {
+            allowed.folder(&directory.display().to_string());
+        }
+        RasterLetters { allowed, ..RasterLetters::default() }
+    }
+
     /// Adds the extent, and with `exact` the picture, to what the map knows of a letter.
     pub(super) fn add(
         &mut self,
@@ -30,8 +43,9 @@ impl RasterLetters {
         shown: &mut Value,
     ) -> Result<(), LetterError> {
         if !self.fields.contains_key(&letter.pipeline) {
-            let spec = store.pipeline(&letter.pipeline)?;
-            self.fields.insert(letter.pipeline.clone(), spec.as_deref().and_then(field));
+            let stored = StoredDefinition::read(store, &letter.pipeline)?;
+            let field = stored.and_then(|stored| stored.raster_field());
+            self.fields.insert(letter.pipeline.clone(), field);
         }
         let Some(Some(field)) = self.fields.get(&letter.pipeline) else { return Ok(()) };
         let bounds = letter.spatial.as_ref().and_then(|spatial| spatial.bbox);
@@ -43,7 +57,7 @@ impl RasterLetters {
         let view = match kept.and_then(|row| address(field, &row.letter)) {
             None => return Ok(()),
             Some(address) if is_elsewhere(&address) => return Ok(()),
-            Some(address) => self.album.look(&address),
+            Some(address) => self.album.look(&address, &self.allowed),
         };
         match view.picture {
             Ok(picture) => shown["picture"] = picture.into(),
@@ -68,18 +82,6 @@ fn extent([w, s, e, n]: [f64; 4], exact: bool) -> Option<[f64; 4]> {
     (found[0] < found[2] && found[1] < found[3]).then_some(found)
 }
 
-/// The field with the address of a raster in the stored definition of a pipeline.
-fn field(spec: &str) -> Option<String> {
-    let spec: Value = serde_json::from_str(spec).ok()?;
-    let pipeline = &spec["manifest"]["pipeline"];
-    let step = pipeline["steps"].as_array().into_iter().flatten().rfind(|step| step["raster"].is_object());
-    let has_list = pipeline["source"]["rasters"].as_array().is_some_and(|list| !list.is_empty());
-    match step {
-        Some(step) => Some(step["raster"]["field"].as_str().unwrap_or("path").to_owned()),
-        None => has_list.then(|| "path".to_owned()),
-    }
-}
-
 /// The address of the raster; nothing if the payload is sealed.
 fn address(field: &str, letter: &Letter) -> Option<String> {
     let feature = FeaturePayload::parse(letter.payload.current()).ok()?;
@@ -89,16 +91,6 @@ fn address(field: &str, letter: &Letter) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pipelines_with_rasters_are_known_by_their_definition() {
-        let step = r#"{"manifest":{"pipeline":{"steps":[{"raster":{"field":"scene"}},{"rename":{}}]}}}"#;
-        assert_eq!(field(step).as_deref(), Some("scene"));
-        let list = r#"{"manifest":{"pipeline":{"source":{"rasters":["*.tif"]}}}}"#;
-        assert_eq!(field(list).as_deref(), Some("path"));
-        assert_eq!(field(r#"{"manifest":{"pipeline":{"source":{"file":"a.csv"}}}}"#), None);
-        assert_eq!(field("nonsense"), None);
-    }
 
     #[test]
     fn an_extent_is_rounded_outwards() {

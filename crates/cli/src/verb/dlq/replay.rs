@@ -1,5 +1,7 @@
 //! `dlq replay`: replays letters, each once.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,11 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_core::quote::shell;
 use tidegate_ledger::letter::Letters;
-use tidegate_ledger::letter::replay::{self, Pace};
+use tidegate_ledger::letter::replay::{self, Pace, Rerun};
 use tidegate_ledger::letter::store::{ReplayPlan, SqlDialect};
+use tidegate_pipeline::run::StoredDefinition;
 
 use super::filter::FilterArgs;
-use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, rerun, usage};
+use super::named::{NamedArgs, NamedManifests, unnamed};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
@@ -26,15 +30,25 @@ use crate::verb::calls;
 /// fails again becomes a new letter, linked to its parent. Letters that are scheduled for later,
 /// ambiguous or poison (unless selected by --class), or that have failed too often are skipped. Ctrl-C
 /// and SIGTERM stop after the current batch; use --resume to continue.
+///
+/// Steps, services and sink come from the manifest that --manifest names; letters of other pipelines are
+/// left out. What the store says of the pipeline is compared with it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate dlq replay --code TIMEOUT --dry-run
-  tidegate dlq replay --state validated --verify
-  tidegate dlq replay --pipeline geocode:addresses --rate 5/s --max-generation 5
-  tidegate dlq replay --resume 3
+  tidegate dlq replay --manifest parcels.yaml
+  tidegate dlq replay --manifest parcels.yaml --state validated --verify --rate 5/s
+  tidegate geocode in.csv … --print-manifest | tidegate dlq replay --manifest - --max-generation 5
+  tidegate dlq replay --into parcels.gpkg --state validated
+  tidegate dlq replay --manifest parcels.yaml --resume 3
   tidegate dlq replay --cancel 3")]
 pub(super) struct Args {
+    #[command(flatten)]
+    named: NamedArgs,
+    /// File that `dlq capture` wrote into, for the letters of a capture
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterArgs,
     /// Only print the number of letters of each pipeline
@@ -69,7 +83,10 @@ pub(super) struct Args {
 impl Args {
     /// The options that continue a replay as it was started.
     fn resume_words(&self, plan: i64) -> String {
-        let mut text = format!("replay --resume {plan}");
+        let mut text = format!("replay --resume {plan}{}", self.named.words());
+        if let Some(into) = &self.into {
+            text.push_str(&format!(" --into {}", shell(&into.display().to_string())));
+        }
         if let Some(rate) = &self.rate {
             text.push_str(&format!(" --rate {}", shell(rate)));
         }
@@ -95,10 +112,13 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         out::say(&format!("cancelled replay {plan}; {} restored", counted(back, "letter", "letters")));
         return Ok(Exit::Done);
     }
+    let named = args.named.load()?.into_file(args.into.as_ref());
+    let rate = args.rate.as_deref().map(calls::rate).transpose().map_err(usage)?;
     let stop = Arc::new(AtomicBool::new(false));
     if !args.dry_run {
         listen(&stop, "stopping after this batch");
     }
+    let mut runners: BTreeMap<String, Box<dyn Rerun>> = BTreeMap::new();
     let plans = match args.resume {
         Some(plan) => {
             let list = desk.command("replay --list");
@@ -112,9 +132,14 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             vec![found]
         }
         None => {
-            let filter = args.filter.bounded(desk, args.all)?;
-            let by = desk.store.plan_dry(&filter, args.max_generation, desk.now_ms)?;
+            let filter = args.filter.bounded(desk, args.all || !named.is_empty())?;
+            let mut by = desk.store.plan_dry(&filter, args.max_generation, desk.now_ms)?;
             let left_out = desk.store.count(&filter)? - by.iter().map(|(_, n)| n).sum::<u64>();
+            if !(args.dry_run && named.is_empty()) {
+                // Letters that were pointed at are not left out in silence.
+                let is_pointed = filter.pipeline.is_some() || !filter.ids.is_empty();
+                by = only_named(by, (&named, is_pointed), desk)?;
+            }
             if args.dry_run {
                 let pipelines: Vec<_> =
                     by.iter().map(|(name, n)| json!({ "pipeline": name, "letters": n })).collect();
@@ -133,19 +158,21 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             let mut plans = Vec::new();
             for (pipeline, _) in by {
                 // Check that a replay is possible before leasing letters.
-                preflight(args, desk, &pipeline)?;
+                runners.insert(pipeline.clone(), preflight(&named, rate, desk, &pipeline)?);
                 plans.push(desk.store.plan(&pipeline, &filter, args.max_generation, &spec, desk.now_ms)?);
             }
             plans
         }
     };
-    let rate = args.rate.as_deref().map(calls::rate).transpose().map_err(usage)?;
     // A batch is at most one second's worth at the given rate.
     let batch = rate.map_or(args.batch, |rate| args.batch.min(rate.ceil().clamp(1.0, 1e4) as u32));
     let letters = Letters::open(&desk.place)?;
     let mut told = Vec::new();
     for plan in plans {
-        let mut runner = preflight(args, desk, &plan.pipeline)?;
+        let mut runner = match runners.remove(&plan.pipeline) {
+            Some(runner) => runner,
+            None => preflight(&named, rate, desk, &plan.pipeline)?,
+        };
         // With SQLite a resumed replay may take over leases, because their holder was on this
         // machine and has ended. With PostgreSQL it waits until they expire.
         let takeover = args.resume.is_some() && desk.store.dialect() == SqlDialect::Sqlite;
@@ -223,12 +250,35 @@ fn summary(args: &Args, desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
     })
 }
 
+/// The pipelines that were named, of those that have letters. The others are left out, and said,
+/// unless nothing else was meant.
+fn only_named(
+    by: Vec<(String, u64)>,
+    (named, is_pointed): (&NamedManifests, bool),
+    desk: &mut OpenLetterStore,
+) -> Result<Vec<(String, u64)>, CommandFailure> {
+    let mut kept = Vec::new();
+    for (pipeline, letters) in by {
+        let stored = StoredDefinition::read(&mut desk.store, &pipeline)?;
+        if named.has(&pipeline, stored.as_ref()) {
+            kept.push((pipeline, letters));
+        } else if named.is_empty() || is_pointed {
+            return Err(unnamed(&pipeline, stored.as_ref()));
+        } else {
+            let letters = counted(letters, "letter", "letters");
+            out::say(&format!("tidegate dlq: {letters} of {pipeline} left out: its manifest was not named"));
+        }
+    }
+    Ok(kept)
+}
+
 /// Checks whether a pipeline can be replayed now. Sends no calls.
 fn preflight(
-    args: &Args,
+    named: &NamedManifests,
+    rate_max: Option<f64>,
     desk: &mut OpenLetterStore,
     pipeline: &str,
-) -> Result<Box<dyn replay::Rerun>, CommandFailure> {
+) -> Result<Box<dyn Rerun>, CommandFailure> {
     if let Some(open) = desk.store.incidents(Some(pipeline))?.first() {
         let why = format!(
             "{pipeline} is suspended by incident {}; fix the cause, then close it: {}",
@@ -237,11 +287,12 @@ fn preflight(
         );
         return Err(CommandFailure(Exit::TryLater, why));
     }
-    let spec = desk
-        .store
-        .pipeline(pipeline)?
-        .ok_or_else(|| usage(format!("cannot replay {pipeline}: the store does not hold its definition")))?;
-    let mut runner = rerun::of(&spec, args.rate.as_deref()).map_err(usage)?;
+    let stored = StoredDefinition::read(&mut desk.store, pipeline)?.ok_or_else(|| {
+        usage(format!(
+            "cannot replay {pipeline}: it has not run with this store, so the fields of its source are unknown"
+        ))
+    })?;
+    let mut runner = named.replay(desk, pipeline, &stored, rate_max)?;
     runner
         .preflight()
         .map_err(|why| CommandFailure(Exit::TryLater, format!("{pipeline} is not ready: {why}")))?;

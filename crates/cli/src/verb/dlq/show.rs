@@ -198,10 +198,14 @@ pub(super) fn audit(args: &LetterAuditArgs, desk: &mut OpenLetterStore) -> Done 
         let (n, hash) = desk.store.audit_verify()?;
         let letters = desk.store.check_letters()?;
         let damaged: Vec<String> = desk.store.damaged().keys().map(ToString::to_string).collect();
+        let unsigned = desk.store.check_signed()?;
+        let exit = if unsigned.is_empty() { Exit::Done } else { Exit::Failure };
         let (whole, checked) = (true, json!({ "checked": letters, "damaged": damaged }));
-        let found = json!({ "entries": n, "last_hash": hash, "whole": whole, "letters": checked });
+        let found = json!({
+            "entries": n, "last_hash": hash, "whole": whole, "letters": checked, "not_as_signed": unsigned,
+        });
         out::data(&format!("{found}\n"))?;
-        return Ok(Exit::Done);
+        return Ok(exit);
     }
     let entries = desk.store.audit(None, args.limit)?;
     match desk.format {

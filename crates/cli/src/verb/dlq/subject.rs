@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::{Letter, LetterError, LetterStore};
+use tidegate_pipeline::run::StoredDefinition;
 
 /// The key of the record: that of its row in the sink, its id, or its position in the source.
 pub(super) fn record(letter: &Letter) -> String {
@@ -35,20 +36,13 @@ impl AddressFields {
         letter: &Letter,
     ) -> Result<Option<String>, LetterError> {
         if !self.0.contains_key(&letter.pipeline) {
-            let spec = store.pipeline(&letter.pipeline)?;
-            self.0.insert(letter.pipeline.clone(), spec.as_deref().map(fields).unwrap_or_default());
+            let stored = StoredDefinition::read(store, &letter.pipeline)?;
+            let fields = stored.map(|stored| stored.address_fields()).unwrap_or_default();
+            self.0.insert(letter.pipeline.clone(), fields);
         }
         let fields = self.0.get(&letter.pipeline).map(Vec::as_slice).unwrap_or_default();
         Ok(join(fields, letter))
     }
-}
-
-/// The address fields in the stored definition of a pipeline.
-fn fields(spec: &str) -> Vec<String> {
-    let spec: Value = serde_json::from_str(spec).unwrap_or_default();
-    let steps = spec["manifest"]["pipeline"]["steps"].as_array().cloned().unwrap_or_default();
-    let names = steps.iter().filter_map(|step| step["geocode"]["address"].as_array());
-    names.flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 fn join(fields: &[String], letter: &Letter) -> Option<String> {
@@ -76,12 +70,12 @@ mod tests {
 
     #[test]
     fn an_address_is_joined_from_the_fields_of_the_manifest() {
-        let spec = r#"{"manifest":{"pipeline":{"steps":[{"rename":{}},{"geocode":{"address":["street","city"]}}]}}}"#;
+        let fields = ["street".to_owned(), "city".to_owned()];
         let mut letter = Letter::default();
         letter.payload.received =
             br#"{"type":"Feature","properties":{"street":"Ring 1","city":null},"geometry":null}"#.to_vec();
-        assert_eq!(join(&fields(spec), &letter).as_deref(), Some("Ring 1"));
+        assert_eq!(join(&fields, &letter).as_deref(), Some("Ring 1"));
         letter.payload.received.clear();
-        assert_eq!((join(&fields(spec), &letter), fields("nonsense").len()), (None, 0), "sealed");
+        assert_eq!(join(&fields, &letter), None, "sealed");
     }
 }

@@ -79,7 +79,7 @@ fn open(file: &Path) -> Result<GeoTiff, RasterError> {
 
 /// The same within other limits.
 fn open_within(file: &Path, limits: &RasterLimits) -> Result<GeoTiff, RasterError> {
-    tidegate_pipeline::raster::open(&file.to_string_lossy(), &reach::get(), limits)
+    tidegate_pipeline::raster::open(&reach::written(file)?, &reach::get(), limits)
 }
 
 /// A file or an address as it may be printed.

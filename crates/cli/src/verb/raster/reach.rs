@@ -4,9 +4,12 @@
 //! for the process, because a host calls one command after another, or several at once.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::time::Duration;
 
+use tidegate_client::objects::ObjectAddress;
 use tidegate_pipeline::raster::RasterReach;
+use tidegate_raster::RasterError;
 
 use super::super::calls::time;
 use super::super::cloud::CloudArgs;
@@ -63,4 +66,10 @@ pub(super) fn set(args: &ReachArgs) {
 /// How remote rasters are reached.
 pub(super) fn get() -> RasterReach {
     REACH.with_borrow(Clone::clone).unwrap_or_default()
+}
+
+/// An address that a person wrote on the command line.
+pub(super) fn written(file: &Path) -> Result<ObjectAddress, RasterError> {
+    let written = ObjectAddress::written(&file.to_string_lossy(), Path::new(""), get().private);
+    written.map_err(|error| RasterError::invalid(error.to_string()))
 }

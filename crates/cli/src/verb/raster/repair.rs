@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RepairRaster) -> io::Result<Exit> {
             Some(output) => output.clone(),
             None => std::env::temp_dir().join(format!("tidegate-repair-{}.tif", std::process::id())),
         };
-        match LocalCopy::new(&address, &beside, &reach::get()) {
+        match reach::written(&args.input).and_then(|from| LocalCopy::new(&from, &beside, &reach::get())) {
             Ok(copy) => Some(copy),
             Err(error) => return Ok(super::give_up("repair", &args.input, &error)),
         }
@@ -133,11 +133,18 @@ fn refused(args: &RepairRaster, error: &RepairError) -> io::Result<Exit> {
             "outcome": "refused",
             "code": refusal.code.as_str(),
             "reason": refusal.reason,
+            "excerpt": refusal.excerpt,
             "transient": refusal.transient,
         });
         out::data(&format!("{said:#}\n"))?;
     }
-    out::say(&format!("tidegate raster repair: {}: {error}", super::named(&args.input)));
+    // Whoever named the file may see how it begins.
+    let excerpt = match error {
+        RepairError::Refused(refusal) => refusal.excerpt.as_ref().map(|said| format!(": {said}")),
+        RepairError::Io(_) => None,
+    };
+    let excerpt = excerpt.unwrap_or_default();
+    out::say(&format!("tidegate raster repair: {}: {error}{excerpt}", super::named(&args.input)));
     if let RepairError::Refused(refusal) = error {
         out::failed(refusal.code.as_str());
     }

@@ -1,5 +1,6 @@
 //! Reads the state directory and the stores, and evaluates alerts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +12,9 @@ use tidegate_ledger::letter::store::{By, Health, Incident, LetterGroup};
 use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Actions, Watchman};
 use tidegate_pipeline::manifest::AlertsSpec;
-use tidegate_pipeline::run::{LastRun, auto, last_runs};
+use tidegate_pipeline::run::{
+    DefinitionKind, LastRun, NamedPipeline, StoredDefinition, auto, last_runs, letters,
+};
 use tidegate_pipeline::telemetry::Telemetry;
 use tracing::warn;
 
@@ -45,6 +48,9 @@ pub(super) struct StoreSummary {
     pub(super) codes: Vec<LetterGroup>,
     /// The open incidents, which suspend pipelines.
     pub(super) incidents: Vec<Incident>,
+    /// What is done with the letters of each pipeline that the store knows, and how it is compared with
+    /// its manifest; one sentence each.
+    pub(super) pipelines: Vec<String>,
     /// The number of letters purged since the start.
     pub(super) purged: u64,
     /// The alerts that are firing.
@@ -105,6 +111,8 @@ struct Watched {
     purged: u64,
     /// The last warning about open letters past their retention.
     unarchived: Option<String>,
+    /// What was said of its pipelines.
+    said: BTreeSet<String>,
     failing: bool,
 }
 
@@ -112,6 +120,8 @@ struct Watched {
 pub(super) struct Keeper {
     state: Option<PathBuf>,
     stores: Vec<Watched>,
+    /// The pipelines that a person named: what is done, is done by their manifests.
+    named: Vec<NamedPipeline>,
     /// The interval of purging.
     every: Duration,
     began: Instant,
@@ -166,16 +176,23 @@ impl Keeper {
                 retained: None,
                 purged: 0,
                 unarchived: None,
+                said: BTreeSet::new(),
                 failing: false,
             });
         }
         let every = Duration::from_secs(600);
-        Ok(Keeper { state, stores, every, began: Instant::now(), began_ms: now_ms() })
+        let named = Vec::new();
+        Ok(Keeper { state, stores, named, every, began: Instant::now(), began_ms: now_ms() })
     }
 
     /// Sets the interval of purging.
     pub(super) fn every(self, every: Duration) -> Keeper {
         Keeper { every, ..self }
+    }
+
+    /// Applies the rules of these pipelines to their letters.
+    pub(super) fn acting_for(self, named: Vec<NamedPipeline>) -> Keeper {
+        Keeper { named, ..self }
     }
 
     /// Reads everything once.
@@ -195,7 +212,7 @@ impl Keeper {
         let mut changes = Vec::new();
         let at = self.began.elapsed();
         for store in &mut self.stores {
-            let mut seen = store.look(self.every);
+            let mut seen = store.look(self.every, &self.named);
             for change in store.watchman.look(at) {
                 changes.push(Changed {
                     actions: store.watchman.actions(),
@@ -224,7 +241,7 @@ impl Keeper {
 }
 
 impl Watched {
-    fn look(&mut self, every: Duration) -> StoreSummary {
+    fn look(&mut self, every: Duration, named: &[NamedPipeline]) -> StoreSummary {
         let mut seen = StoreSummary {
             name: self.name.clone(),
             place: self.place.to_string(),
@@ -233,6 +250,7 @@ impl Watched {
             health: None,
             codes: Vec::new(),
             incidents: Vec::new(),
+            pipelines: Vec::new(),
             purged: 0,
             firing: Vec::new(),
             judged: Vec::new(),
@@ -240,7 +258,7 @@ impl Watched {
         if !seen.there {
             // A missing store is neither full nor old.
             self.telemetry.letters(Health { capacity: 1, ..Health::default() });
-        } else if let Err(why) = self.read(every, &mut seen) {
+        } else if let Err(why) = self.read((every, named), &mut seen) {
             let why = secret::mask(&why.to_string()).into_owned();
             if !self.failing {
                 warn!(target: "tidegate::serve", store = seen.place, "cannot read the store: {why}");
@@ -252,28 +270,73 @@ impl Watched {
         seen
     }
 
-    /// Repairs and replays the letters that are due, as a run does.
-    fn remedy(&self, store: &mut LetterStore) -> Result<(), LetterError> {
+    /// Repairs and replays the letters of the named pipelines that are due, as a run does.
+    fn remedy(&self, named: &[NamedPipeline]) {
         let stop = AtomicBool::new(false);
-        for pipeline in store.pipelines()? {
-            match auto::remedy_between_runs(&self.place, &pipeline, &stop) {
+        for one in named {
+            match auto::remedy_between_runs(&self.place, one, &stop) {
                 Ok(done) if done.is_nothing() => {}
-                Ok(done) => out::say(&format!("tidegate serve: {pipeline}: {done}")),
+                Ok(done) => out::say(&format!("tidegate serve: {}: {done}", one.id())),
                 Err(why) => {
-                    let why = secret::mask(&why).into_owned();
+                    let (why, pipeline) = (secret::mask(&why).into_owned(), one.id());
                     warn!(target: "tidegate::serve", pipeline, "letters are not replayed now: {why}");
                 }
             }
         }
-        Ok(())
     }
 
-    fn read(&mut self, every: Duration, seen: &mut StoreSummary) -> Result<(), LetterError> {
+    /// Compares what the store says of its pipelines with what was named, and says it once.
+    fn compare(
+        &mut self,
+        store: &mut LetterStore,
+        named: &[NamedPipeline],
+    ) -> Result<Vec<String>, LetterError> {
+        let mut all = Vec::new();
+        for pipeline in store.pipelines()? {
+            let Some(stored) = StoredDefinition::read(store, &pipeline)? else { continue };
+            if stored.kind() != DefinitionKind::Manifest {
+                continue;
+            }
+            let (what, is_news) = match named.iter().find(|one| one.id() == pipeline) {
+                None => (
+                    format!(
+                        "the letters of {pipeline} are only shown: its manifest was not named with --manifest"
+                    ),
+                    !named.is_empty(),
+                ),
+                Some(one) if !stored.is_state(&one.state) => (
+                    format!(
+                        "the last run of {pipeline} used the state directory {}, and this is {}: its letters are not replayed; name it with --state",
+                        stored.state(),
+                        one.state.display()
+                    ),
+                    true,
+                ),
+                Some(one) => match stored.contradicts(one) {
+                    Some(what) => (what, true),
+                    None => (format!("the letters of {pipeline} are treated as {} says", one.name), false),
+                },
+            };
+            if is_news && self.said.insert(what.clone()) {
+                out::say(&format!("tidegate serve: {what}"));
+            }
+            all.push(what);
+        }
+        Ok(all)
+    }
+
+    fn read(
+        &mut self,
+        (every, named): (Duration, &[NamedPipeline]),
+        seen: &mut StoreSummary,
+    ) -> Result<(), LetterError> {
         let mut store = LetterStore::open(&self.place)?;
         let now = now_ms();
+        seen.pipelines = self.compare(&mut store, named)?;
         let remedies_due = self.retained.is_none_or(|at| at.elapsed() >= every);
         if remedies_due {
-            let done = store.retain(now)?;
+            let archives = named.iter().filter_map(|one| letters::archive(&one.manifest, &one.folder));
+            let done = store.retain(now, &archives.collect::<Vec<_>>())?;
             self.retained = Some(Instant::now());
             self.purged += done.purged;
             let why = unarchived(&done);
@@ -290,7 +353,7 @@ impl Watched {
             }
         }
         if remedies_due {
-            self.remedy(&mut store)?;
+            self.remedy(named);
         }
         let health = store.health(now)?;
         seen.codes = store.stats(&LetterFilter::default(), By::Code, now)?;

@@ -29,11 +29,13 @@ use tidegate_core::hex::hex;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::PATIENCE;
+use tidegate_pipeline::run::{NamedPipeline, letters};
 use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_sim::report::html;
 use tokio::task::JoinSet;
 
 use super::dlq::map::{self, Drawing};
+use super::plan::VariableArgs;
 use super::{calls, plan};
 use crate::exit::Exit;
 use crate::stop::StopSignals;
@@ -52,13 +54,17 @@ const SHARE: u32 = 20;
 ///
 /// Read the state directory and the dead letter stores, and serve an overview at /, a map of the dead
 /// letters at /dead-letters, Prometheus metrics at /metrics, /healthz and /readyz. Letters past their
-/// retention period are purged at the start and at every --every interval, and letters that are due are
-/// replayed between runs; both are recorded in the audit. The alerts about letters are evaluated continuously. Exits with 0 on Ctrl-C and SIGTERM.
+/// retention period are purged at the start and at every --every interval; with --manifest, letters that
+/// are due are repaired and replayed between runs, and open ones archived. All of it is recorded in the
+/// audit. The alerts about letters are evaluated continuously. Exits with 0 on Ctrl-C and SIGTERM.
 /// OTEL_* variables work as in a run.
+///
+/// What a store says of its pipelines is shown and compared, never executed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate serve
+  tidegate serve --manifest parcels.yaml --manifest roads.yaml
   tidegate serve --state /var/lib/tidegate --alerts parcels.yaml
   tidegate serve --dead-letters letters.db --dead-letters env:LETTERS_URL --every 1h
   tidegate serve --listen 0.0.0.0:9464 --allow-host tidegate.internal
@@ -85,6 +91,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
+    /// Manifest whose rules apply to the letters of its pipeline (`dead_letters.auto`, `replay_parked`,
+    /// `archive`); its store is monitored, too; can be repeated [default: nothing is repaired or replayed]
+    #[arg(long, value_name = "FILE")]
+    manifest: Vec<PathBuf>,
+
+    #[command(flatten)]
+    variables: VariableArgs,
+
     /// How often to purge letters past their retention period, and to replay those that are due
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = calls::time)]
     every: Duration,
@@ -98,6 +112,10 @@ pub(crate) struct Args {
     /// on loopback
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
+
+    /// With --reveal, show pictures of the rasters in this directory that letters name
+    #[arg(long, value_name = "DIR", requires = "reveal")]
+    rasters: Option<PathBuf>,
 
     /// Check the health of the server at --listen, and exit
     #[arg(long)]
@@ -122,7 +140,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             None => return Ok(Exit::Usage),
         },
     };
-    let places = match places(args) {
+    let Some(named) = named(args) else { return Ok(Exit::Usage) };
+    let places = match places(args, &named) {
         Ok(places) => places,
         Err(why) => return refuse(why),
     };
@@ -135,7 +154,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     log::about(vec![("task", "serve".into())]);
     let keeper = match Keeper::new(args.state.is_dir().then(|| args.state.clone()), &places, alerts.as_ref())
     {
-        Ok(keeper) => keeper.every(args.every),
+        Ok(keeper) => keeper.every(args.every).acting_for(named),
         Err(why) => return refuse(why),
     };
     let push = match OtlpConfig::from_env(&|name| std::env::var(name).ok()) {
@@ -150,7 +169,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(listener) => listener,
         Err(why) => return refuse(format!("--listen {}: {}", args.listen, crate::metrics::in_use(why))),
     };
-    let desk = Arc::new(ServeState { view: Mutex::default(), places, reveal: args.reveal.clone() });
+    let (reveal, rasters) = (args.reveal.clone(), args.rasters.clone());
+    let desk = Arc::new(ServeState { view: Mutex::default(), places, reveal, rasters });
     let ended = runtime.block_on(serve(args, (keeper, desk), push, listener, stop));
     // An interrupted reading is a transaction that is rolled back.
     runtime.shutdown_background();
@@ -166,8 +186,27 @@ fn down(places: &[LetterStoreLocation]) -> Option<(&LetterStoreLocation, LetterE
     })
 }
 
+/// The pipelines whose rules apply; `None` after printing the problems of a manifest.
+fn named(args: &Args) -> Option<Vec<NamedPipeline>> {
+    let variables = args.variables.map();
+    let named = args.manifest.iter().map(|file| {
+        Some(NamedPipeline {
+            manifest: plan::load_with(file, &variables)?,
+            name: file.display().to_string(),
+            folder: plan::folder(file),
+            state: args.state.clone(),
+        })
+    });
+    named.collect()
+}
+
 /// The locations of the stores to monitor.
-fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
+fn places(args: &Args, named: &[NamedPipeline]) -> Result<Vec<LetterStoreLocation>, String> {
+    for (at, one) in named.iter().enumerate() {
+        if let Some(other) = named.iter().take(at).find(|other| other.id() == one.id()) {
+            return Err(format!("{} and {} are both manifests of {}", other.name, one.name, one.id()));
+        }
+    }
     if args.reveal.is_some() && !args.listen.ip().is_loopback() {
         return Err("--reveal shows exact coordinates and requires a loopback address in --listen".into());
     }
@@ -177,9 +216,9 @@ fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     let mut places = Vec::new();
     if args.state.is_dir() {
         places.push(LetterStoreLocation::File(args.state.join("letters.db")));
-    } else if args.dead_letters.is_empty() {
+    } else if args.dead_letters.is_empty() && named.is_empty() {
         return Err(format!(
-            "nothing to monitor: directory {} does not exist; set --state or --dead-letters",
+            "nothing to monitor: directory {} does not exist; set --state, --dead-letters or --manifest",
             args.state.display()
         ));
     }
@@ -196,6 +235,14 @@ fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
             places.push(place);
         }
     }
+    for one in named {
+        let Some(form) = &one.manifest.pipeline.dead_letters else { continue };
+        let place =
+            letters::place(form, &one.folder, &one.state).map_err(|e| format!("{}: {e}", one.name))?;
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
     Ok(places)
 }
 
@@ -204,6 +251,8 @@ struct ServeState {
     view: Mutex<Option<Arc<StoreView>>>,
     places: Vec<LetterStoreLocation>,
     reveal: Option<String>,
+    /// The directory of rasters that may be shown.
+    rasters: Option<PathBuf>,
 }
 
 impl ServeState {
@@ -255,6 +304,11 @@ async fn serve(
         keeper = kept;
         if desk.seen().is_none() {
             out::say(&format!("tidegate serve: monitoring {}", view.told()));
+            if args.manifest.is_empty() {
+                out::say(
+                    "tidegate serve: no --manifest: letters are shown, and none is repaired or replayed",
+                );
+            }
         }
         desk.see(view);
         for change in changes {
@@ -331,7 +385,7 @@ fn draw(desk: &ServeState) -> WebResponse {
         return WebResponse::text("500 Internal Server Error", "no random numbers available\n");
     }
     let nonce = hex(&chance);
-    let mut drawing = Drawing::new(desk.reveal.is_some());
+    let mut drawing = Drawing::new(desk.reveal.is_some(), desk.rasters.as_deref());
     for place in &desk.places {
         if let Err(why) = draw_store(desk, place, &mut drawing) {
             let why = secret::mask(&format!("cannot read the store {place}: {why}\n")).into_owned();

@@ -251,6 +251,9 @@ fn store(seen: &StoreSummary, now_ms: i64) -> String {
     if !seen.codes.is_empty() {
         out.push_str(&codes(&seen.codes, &seen.place, now_ms));
     }
+    for what in &seen.pipelines {
+        let _ = write!(out, "<p class=\"soft\">{}.</p>", escape(&capital(what)));
+    }
     out
 }
 

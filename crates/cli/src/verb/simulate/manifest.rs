@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tidegate_core::classify::Classifier;
 use tidegate_core::suggest::question;
 use tidegate_pipeline::manifest::{self, ExpectSpec, Manifest, MetricBound, Policy};
 use tidegate_sim::compare;
@@ -22,7 +21,7 @@ pub(super) fn client(policy: &Policy) -> ClientPolicy {
     let mut call = policy.call;
     call.history = false;
     // As in a real run: a lane that learns its rate does not wait for the reset of a quota.
-    let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
+    let classifier = policy.classifier.for_lane(&policy.lane);
     ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None }
 }
 

@@ -16,12 +16,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_client::objects::{AllowedObjects, ObjectRefused};
+use tidegate_core::Code;
 use tidegate_geo::tile::TileCover;
+use tidegate_pipeline::manifest::objects;
 use tidegate_pipeline::sink::TaskState;
-use tidegate_queue::now_ms;
+use tidegate_queue::{Geotask, now_ms};
 
 use super::calls::time;
 use super::fetch::{bbox, zooms};
+use super::plan;
 use super::queue::TaskFormat;
 use super::queue::open::{OpenTaskQueue, QueueAccess, counts_json};
 use crate::execute::counted;
@@ -179,6 +183,40 @@ impl InvalidTasks {
     }
 }
 
+/// The tasks whose object the manifest does not allow. They are published, because the manifest of the worker
+/// counts; if it is the same one, they become dead letters.
+struct RefusedObjects {
+    allowed: AllowedObjects,
+    count: u64,
+    first: Option<ObjectRefused>,
+}
+
+impl RefusedObjects {
+    fn of(args: &Args, tasks: &OpenTaskQueue) -> Result<RefusedObjects, CommandFailure> {
+        let allowed = objects::of_tasks(&tasks.queue.tasks, &plan::folder(&args.manifest));
+        let allowed = allowed.map_err(|e| usage(format!("source.tasks.objects: {e}")))?;
+        Ok(RefusedObjects { allowed, count: 0, first: None })
+    }
+
+    fn look(&mut self, task: &Result<Geotask, String>) {
+        let object = task.as_ref().ok().and_then(|task| task.object.as_deref());
+        let Some(Err(why)) = object.map(|object| self.allowed.address(object)) else { return };
+        // What is missing here may be there where the worker is.
+        if why.code() == Code::OBJECT_NOT_ALLOWED {
+            self.count += 1;
+            self.first.get_or_insert(why);
+        }
+    }
+
+    fn say(&self) {
+        let Some(first) = &self.first else { return };
+        let tasks = counted(self.count, "task names an object", "tasks name objects");
+        out::say(&format!(
+            "tidegate submit: warning: {tasks} that this manifest does not allow; a worker makes dead letters of them: {first}"
+        ));
+    }
+}
+
 fn submit(args: &Args) -> Result<Exit, CommandFailure> {
     let inputs = inputs(args)?;
     let mut tasks = OpenTaskQueue::open(
@@ -211,11 +249,13 @@ fn submit(args: &Args) -> Result<Exit, CommandFailure> {
         dry_run: args.dry_run,
         lines: args.format == TaskFormat::Ndjson,
     };
+    let mut refused = RefusedObjects::of(args, &tasks)?;
     let spool = args.wait.then(KeySpool::new).transpose()?;
     let mut publisher = TaskPublisher::new(&mut tasks, known, spool);
     let mut published = Ok(());
     for input in &inputs {
         published = input.each(&defaults, &mut |place, task| {
+            refused.look(&task);
             let ready = task.and_then(|task| {
                 let message = TaskPublisher::message(&task, body_max)?;
                 Ok((task.key, message))
@@ -234,6 +274,7 @@ fn submit(args: &Args) -> Result<Exit, CommandFailure> {
     let published = published.and_then(|()| publisher.flush());
     let (counts, spool) = (publisher.counts.clone(), publisher.spool.take());
     ticker.erase();
+    refused.say();
     if let Err(CommandFailure(exit, why)) = published {
         let before = counted(counts.published(), "task was", "tasks were");
         let what = format!("{why}; about {before} submitted before. The same command goes on where it ended");

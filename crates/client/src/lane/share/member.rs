@@ -166,7 +166,7 @@ fn hear(lane: &LaneHandle, message: ToMember) {
         }
         ToMember::Deny { quota_ms } => {
             membership.stock.denied();
-            state.core.shut_quota(now.mono + Duration::from_millis(quota_ms));
+            state.core.shut_quota(now.mono + Duration::from_millis(quota_ms), now.mono);
         }
         ToMember::Know(knowledge) => {
             state.core.restore(&knowledge.promises(), now);

@@ -23,7 +23,7 @@
 //! | `Apart` | its own lane, at its share of the last known rate: the server of the fleet is unreachable |
 
 #[cfg_attr(
-    not(all(feature = "fleet-nats", feature = "fleet-postgres", feature = "fleet-redis")),
+    not(all(feature = "nats", feature = "postgres", feature = "redis")),
     allow(dead_code, reason = "a part of it is for the servers that are left out")
 )]
 mod fleet;
@@ -38,7 +38,7 @@ pub use fleet::{Fleet, WhenUnreachable};
 pub(super) use join::start;
 pub(super) use meeting_place::MeetingPlace;
 pub(super) use member::Membership;
-pub(super) use wire::{HintRecord, ToOwner, VerdictRecord};
+pub(super) use wire::{HintRecord, LaneKnowledge, ToOwner, VerdictRecord};
 
 use std::path::PathBuf;
 use std::sync::Arc;

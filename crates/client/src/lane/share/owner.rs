@@ -215,7 +215,7 @@ pub(super) fn knowledge(lane: &LaneHandle) -> LaneKnowledge {
         _ => state.processes,
     };
     let now = lane.0.clock.now();
-    let promises = LaneStateRecord::of("", &state.core.state(now));
+    let promises = LaneStateRecord::of(&lane.0.key.host(), &state.core.state(now));
     let limiter = state.core.limiter();
     LaneKnowledge::of(promises, state.core.findings(now.mono), &limiter.belief(), limiter.cap(), processes)
 }

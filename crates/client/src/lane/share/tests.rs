@@ -108,21 +108,21 @@ macro_rules! conformance {
                 super::$test(super::Meeting::socket()).await;
             })*
         }
-        #[cfg(feature = "fleet-redis")]
+        #[cfg(feature = "redis")]
         mod at_redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 super::$test(super::Meeting::redis()).await;
             })*
         }
-        #[cfg(feature = "fleet-postgres")]
+        #[cfg(feature = "postgres")]
         mod at_postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 super::$test(super::Meeting::postgres()).await;
             })*
         }
-        #[cfg(feature = "fleet-nats")]
+        #[cfg(feature = "nats")]
         mod at_nats {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {

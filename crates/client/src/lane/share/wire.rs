@@ -70,7 +70,7 @@ pub(in super::super) struct LaneKnowledge {
     promises: LaneStateRecord,
     findings: [bool; 4],
     pub(super) kind: String,
-    pub(super) rate: Option<f64>,
+    pub(in super::super) rate: Option<f64>,
     burst: Option<f64>,
     window_seconds: Option<f64>,
     in_flight: Option<u32>,
@@ -118,8 +118,18 @@ impl LaneKnowledge {
         }
     }
 
+    /// The host of the lane; empty if it was not told.
+    pub(in super::super) fn host(&self) -> &str {
+        &self.promises.host
+    }
+
+    /// The learned number of calls at once.
+    pub(in super::super) const fn in_flight(&self) -> Option<u32> {
+        self.in_flight
+    }
+
     /// What the server asked for.
-    pub(super) fn promises(&self) -> tidegate_core::lane::LaneState {
+    pub(in super::super) fn promises(&self) -> tidegate_core::lane::LaneState {
         self.promises.state()
     }
 
@@ -199,6 +209,9 @@ impl VerdictRecord {
 pub(in super::super) struct HintRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    /// The wait as the server sent it, if it was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quotas: Vec<QuotaRecord>,
 }
@@ -223,13 +236,15 @@ impl HintRecord {
         };
         HintRecord {
             retry_after_ms: hints.retry_after.map(ceil_ms),
+            asked_ms: hints.asked.map(ceil_ms),
             quotas: hints.quotas.iter().flatten().map(quota).collect(),
         }
     }
 
     pub(super) fn hints(&self) -> Hints {
         let ms = Duration::from_millis;
-        let mut hints = Hints { retry_after: self.retry_after_ms.map(ms), ..Hints::default() };
+        let (retry_after, asked) = (self.retry_after_ms.map(ms), self.asked_ms.map(ms));
+        let mut hints = Hints { retry_after, asked, ..Hints::default() };
         for (place, quota) in hints.quotas.iter_mut().zip(&self.quotas) {
             *place = Some(Quota {
                 limit: quota.limit,

@@ -65,7 +65,7 @@ impl QuotaMeter {
     }
 
     /// Whether the quota was spent, and is restored as a whole.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(in crate::limit) fn is_spent(&self) -> bool {
         self.silent_answers < SILENT_ANSWERS && self.spent >= SPENT_SHARE * self.limit && !self.is_steady()
     }
 

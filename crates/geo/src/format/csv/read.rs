@@ -41,8 +41,8 @@ impl CsvReader {
     /// If there is no header, or it is not UTF-8.
     pub fn open(path: &Path, options: ReadOptions) -> Result<CsvReader, Error> {
         let csv = CsvOptions {
-            cell_max: options.record_len_max,
-            row_max: options.record_len_max,
+            cell_max: options.limits.record_bytes_max,
+            row_max: options.limits.record_bytes_max,
             strict_quotes: true,
             keep_source: true,
             ..CsvOptions::default()
@@ -147,10 +147,10 @@ pub(super) fn open(path: &Path, options: &CsvOptions) -> Result<Lexer<File>, Err
 
 /// A record over the limit is an error: its source is incomplete and could not be a dead letter.
 fn check_size(row: &Record, options: &ReadOptions) -> Result<(), Error> {
-    if row.len <= options.record_len_max as u64 {
+    if row.len <= options.limits.record_bytes_max as u64 {
         return Ok(());
     }
-    let message = format!("a record is larger than {} bytes", options.record_len_max);
+    let message = format!("a record is larger than {} bytes", options.limits.record_bytes_max);
     Err(Problem::new(Code::PAYLOAD_TOO_LARGE, message).at(row.offset).into())
 }
 

@@ -34,7 +34,7 @@ impl EsriJsonReader {
     /// # Errors
     /// If it is not JSON, holds a server's error, or names a system that is unknown.
     pub fn open(path: &Path, options: ReadOptions) -> Result<EsriJsonReader, Error> {
-        let mut first = Stream::new(File::open(path)?, options.record_len_max);
+        let mut first = Stream::new(File::open(path)?, options.limits.record_bytes_max);
         first.untyped = true;
         let mut inferred = Schema::default();
         let records = loop {
@@ -83,7 +83,7 @@ impl EsriJsonReader {
         let key = member("objectIdFieldName").and_then(|name| name.as_str().map(str::to_owned));
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let layer = Layer { name, schema: Arc::new(schema), crs, records: Some(records) };
-        let mut stream = Stream::new(File::open(path)?, options.record_len_max);
+        let mut stream = Stream::new(File::open(path)?, options.limits.record_bytes_max);
         stream.untyped = true;
         Ok(EsriJsonReader { stream, layer, fields, dim, key, options })
     }

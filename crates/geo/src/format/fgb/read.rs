@@ -123,8 +123,8 @@ impl FlatGeobufReader {
         }
         let len = u32::from_le_bytes(len) as usize;
         let place = |problem: Problem| Error::from(problem.of_record(self.record).at(self.offset));
-        if len > self.options.record_len_max {
-            let message = format!("a record is larger than {} bytes", self.options.record_len_max);
+        if len > self.options.limits.record_bytes_max {
+            let message = format!("a record is larger than {} bytes", self.options.limits.record_bytes_max);
             return Err(place(Problem::new(Code::PAYLOAD_TOO_LARGE, message)));
         }
         self.bytes.clear();

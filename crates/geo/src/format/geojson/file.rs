@@ -15,7 +15,7 @@ use crate::format::{Format, Layer, Rejected};
 
 /// Opens a file of any of the framings.
 pub(in crate::format) fn open(path: &Path, options: ReadOptions) -> Result<FileReader, Error> {
-    let inferred = infer(File::open(path)?, options.record_len_max)?;
+    let inferred = infer(File::open(path)?, options.limits.record_bytes_max)?;
     // A file without records is valid, a file without text is not.
     if inferred.blank && options.format.or_else(|| Format::of_path(path)) == Some(Format::GeoJson) {
         return Err(Problem::new(Code::UNEXPECTED_BODY, "the file contains no GeoJSON").at(0).into());

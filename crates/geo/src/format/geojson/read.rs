@@ -11,6 +11,7 @@ use crate::batch::{Batch, Span};
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::{Format, Rejected};
+use crate::limits::RecordLimits;
 use crate::schema::Schema;
 
 /// Options for readers.
@@ -31,8 +32,8 @@ pub struct ReadOptions {
     pub keep_foreign: bool,
     /// Keep the bytes of every record, for dead letters.
     pub keep_raw: bool,
-    /// Largest record, in bytes.
-    pub record_len_max: usize,
+    /// What one record may cost.
+    pub limits: RecordLimits,
     /// Most features of a batch.
     pub batch_rows_max: usize,
     /// Size of a batch at which it ends, in bytes.
@@ -49,7 +50,7 @@ impl Default for ReadOptions {
             drop_unknown: false,
             keep_foreign: false,
             keep_raw: false,
-            record_len_max: 64 << 20,
+            limits: RecordLimits::default(),
             batch_rows_max: 4096,
             batch_bytes_max: 4 << 20,
         }
@@ -70,7 +71,12 @@ impl<R: Read> GeoJsonReader<R> {
     pub fn new(input: R, schema: Arc<Schema>, options: ReadOptions) -> GeoJsonReader<R> {
         let mut features = Features::new(schema.clone(), options.rules, options.drop_unknown);
         features.keep_foreign = options.keep_foreign;
-        GeoJsonReader { stream: Stream::new(input, options.record_len_max), features, schema, options }
+        GeoJsonReader {
+            stream: Stream::new(input, options.limits.record_bytes_max),
+            features,
+            schema,
+            options,
+        }
     }
 
     /// The text of the legacy `crs` members passed so far, which agree.

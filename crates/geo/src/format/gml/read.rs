@@ -35,7 +35,7 @@ impl GmlReader {
     /// # Errors
     /// If it is not XML, holds a server's exception, or its features are in several systems.
     pub fn open(path: &Path, options: ReadOptions) -> Result<GmlReader, Error> {
-        let mut features = GmlFeatures::open(path, options.record_len_max)?;
+        let mut features = GmlFeatures::open(path, options.limits.record_bytes_max)?;
         let mut found = FirstPass::default();
         let mut records = 0;
         while let Some(feature) = features.next()? {
@@ -58,7 +58,7 @@ impl GmlReader {
         let crs = system.as_ref().map(|(crs, _)| crs.clone());
         let layer = Layer { name, schema: Arc::new(found.schema()), crs, records: Some(records) };
         Ok(GmlReader {
-            features: GmlFeatures::open(path, options.record_len_max)?,
+            features: GmlFeatures::open(path, options.limits.record_bytes_max)?,
             layer,
             system,
             record: 0,

@@ -15,9 +15,10 @@ mod rows;
 mod rtree;
 mod store;
 mod versions;
+mod view;
 mod write;
 
-pub use read::{GpkgReader, body, layers};
+pub use read::{GpkgReader, body, layers, open};
 pub use rows::hold_any_shape;
 pub use store::{Landed, Store, Writing};
 pub use versions::{AbsentRows, ManagedColumns, Upsert};

@@ -85,8 +85,8 @@ impl ShapefileReader {
         }
         let words = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
         let len = (words as usize).saturating_mul(2);
-        if len > self.options.record_len_max {
-            let message = format!("a record is larger than {} bytes", self.options.record_len_max);
+        if len > self.options.limits.record_bytes_max {
+            let message = format!("a record is larger than {} bytes", self.options.limits.record_bytes_max);
             return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, message)
                 .of_record(self.record)
                 .at(self.offset)

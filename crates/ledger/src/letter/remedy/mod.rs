@@ -14,6 +14,8 @@ pub use apply::{Fixer, RemedyCounts, SinkCheck, gate};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::Path;
+use tidegate_client::objects::AllowedObjects;
 use tidegate_core::Code;
 
 /// A repair rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
@@ -69,6 +71,9 @@ pub enum RepairRule {
         /// The directory of the new file; by default it is put beside the raster.
         #[serde(default)]
         output: Option<String>,
+        /// The rasters that letters may name; by default none. A letter holds what a record said.
+        #[serde(skip)]
+        objects: Box<AllowedObjects>,
     },
     /// Runs a program: it reads the letter as JSON from standard input and writes the payload to
     /// standard output.
@@ -144,6 +149,20 @@ impl RepairRule {
             true => RuleError::NeedsSettings(name.to_owned()),
             false => RuleError::Unknown(name.to_owned()),
         })
+    }
+
+    /// Lets it open these objects, if it is one that opens what letters name. `base` is the directory that a
+    /// relative directory of results starts at.
+    #[must_use]
+    pub fn opening(self, objects: &AllowedObjects, base: &Path) -> RepairRule {
+        match self {
+            RepairRule::RepairRaster { default, output, .. } => RepairRule::RepairRaster {
+                default,
+                output: output.map(|dir| base.join(dir).display().to_string()),
+                objects: Box::new(objects.clone()),
+            },
+            other => other,
+        }
     }
 
     /// Its name and version.

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tidegate_client::objects::AllowedObjects;
 use tidegate_geo::Crs;
 use tidegate_geo::repair::{Outcome, make_valid};
 use tidegate_geo::validity::Checker;
@@ -46,7 +47,9 @@ pub(super) fn say(rule: &RepairRule, letter: &Letter, now_ms: i64) -> RuleDecisi
         }
         RepairRule::Flag => Ok(RuleDecision::Hopeless("the header cannot be read; archive it".into())),
         RepairRule::Remap { fields } => remap(letter, fields),
-        RepairRule::RepairRaster { default, output } => raster(letter, default.as_deref(), output.as_deref()),
+        RepairRule::RepairRaster { default, output, objects } => {
+            raster(letter, default.as_deref(), output.as_deref(), objects)
+        }
         RepairRule::Command { command } => run(letter, command),
         RepairRule::CrsLookup { default } => crs(letter, default.as_deref()),
         RepairRule::MakeValid { tolerance } => valid(letter, tolerance.unwrap_or(0.05)),
@@ -229,21 +232,23 @@ fn counted(letter: &Letter, what: &str, change: impl FnOnce(&mut serde_json::Val
     Ok(changed(&feature, letter, format!("{count} {what}")))
 }
 
-/// Repairs the raster that the record names, into a new file, which it names from then on.
-fn raster(letter: &Letter, crs: Option<&str>, output: Option<&str>) -> RuleResult {
+/// Repairs the raster that the record names, into a new file, which it names from then on. The name is
+/// data, so the raster is opened only if a person allowed it.
+fn raster(letter: &Letter, crs: Option<&str>, output: Option<&str>, objects: &AllowedObjects) -> RuleResult {
     let mut feature = feature(letter)?;
     let properties = feature.json.get_mut("properties").and_then(|o| o.as_object_mut());
     let properties = properties.ok_or("the payload has no fields")?;
     let named = properties.get("path").and_then(|path| path.as_str());
-    let from = Path::new(named.ok_or("the record has no field `path` that names a raster")?);
+    let from = objects.file(named.ok_or("the record has no field `path` that names a raster")?)?;
     let stem = from.file_stem().ok_or("the field `path` names no file")?.to_string_lossy().into_owned();
     let name = format!("{stem}.repaired.tif");
     let to = output.map_or_else(|| from.with_file_name(&name), |dir| Path::new(dir).join(&name));
     let options = RepairOptions { crs: crs.map(str::parse).transpose()?, ..RepairOptions::default() };
-    let report = repair(from, &to, &options).map_err(|error| error.to_string())?;
+    let report = repair(&from, &to, &options).map_err(|error| error.to_string())?;
     let changes: Vec<&str> = report.changes.iter().map(|change| change.field.as_str()).collect();
     let note = format!("{}, proof: {}; {}", report.outcome.word(), report.proof.word(), changes.join(", "));
-    let to = std::path::absolute(&to)?.display().to_string();
+    // Without `..`, which a replay would not follow.
+    let to = std::fs::canonicalize(&to)?.display().to_string();
     properties.insert("path".into(), to.into());
     let spatial = letter.spatial.clone().map(Box::new);
     Ok(RuleDecision::Changed { payload: feature.to_bytes(), spatial, note })

@@ -5,7 +5,6 @@ use super::{
     AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, checksum, words,
 };
 use crate::letter::LetterError;
-#[cfg(feature = "object-store")]
 use crate::letter::archive::archive_to;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::LetterFilter;
@@ -29,9 +28,15 @@ pub struct Amend {
     pub detail: serde_json::Value,
 }
 
-/// The setting that holds where open letters are archived before retention deletes them: a directory
-/// or `s3://bucket/base`.
-pub const ARCHIVE: &str = "archive";
+/// Where the open letters of a pipeline are archived before retention deletes them. It comes from a
+/// manifest that a person named, never from a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivePlace {
+    /// The name of the pipeline.
+    pub pipeline: String,
+    /// A directory or `s3://bucket/base`.
+    pub to: String,
+}
 
 /// The result of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -266,12 +271,12 @@ impl LetterStore {
     }
 
     /// Purges the letters whose retention has ended. An open letter that is not archived is the only
-    /// trace of its record: it is archived first, if the store knows where to ([`ARCHIVE`]), and
-    /// stays otherwise.
+    /// trace of its record: it is archived first, if there is a place for its pipeline, and stays
+    /// otherwise.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub fn retain(&mut self, now_ms: i64) -> Result<Purged> {
+    pub fn retain(&mut self, now_ms: i64, archives: &[ArchivePlace]) -> Result<Purged> {
         // Runs at every start: one index lookup while nothing is due.
         let first = self.db.query("SELECT min(retain_ms) FROM letter WHERE hold IS NULL", &[])?;
         if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
@@ -284,10 +289,14 @@ impl LetterStore {
         if self.count(&open)? == 0 {
             return Ok(done);
         }
-        #[cfg(feature = "object-store")]
-        if let Some(to) = self.setting(ARCHIVE)? {
+        for ArchivePlace { pipeline, to } in archives {
+            let own = LetterFilter { pipeline: Some(pipeline.clone()), ..open.clone() };
+            if self.count(&own)? == 0 {
+                continue;
+            }
             // The letters stay, and the next command tries again.
-            done.fault = archive_to(self, &open, &to, now_ms).err().map(|why| why.to_string());
+            let fault = archive_to(self, &own, to, now_ms).err().map(|why| why.to_string());
+            done.fault = done.fault.or(fault);
         }
         let archived = self.purge(&open, "retention", true, now_ms)?;
         archived.states.into_iter().for_each(|(state, n)| (0..n).for_each(|_| done.add(state)));

@@ -69,13 +69,4 @@ impl LetterStore {
         )?;
         Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
     }
-
-    /// The names of the pipelines whose definitions are stored.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn pipelines(&mut self) -> Result<Vec<String>> {
-        let rows = self.db.query("SELECT pipeline FROM pipeline ORDER BY pipeline", &[])?;
-        Ok(rows.iter().map(|row| row.text(0)).collect())
-    }
 }

@@ -1,4 +1,4 @@
-//! Incidents, and the replay specifications of pipelines.
+//! Incidents: batches that failed as a whole, and suspend their pipeline.
 
 use super::{AuditEvent, LetterStore, Result, audit, broken};
 use crate::letter::LetterError;
@@ -112,29 +112,5 @@ impl LetterStore {
             let detail = serde_json::json!({ "incident": incident, "closed": true });
             audit::append(db, writer, [AuditEvent::new(now_ms, "incident", detail)])
         })
-    }
-
-    /// Stores how to run a pipeline again, as JSON.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn pipeline_set(&mut self, pipeline: &str, spec: &str) -> Result<()> {
-        self.tx(|db, _| {
-            db.exec(
-                "INSERT INTO pipeline (pipeline, spec) VALUES (?1, ?2)
-                 ON CONFLICT (pipeline) DO UPDATE SET spec = excluded.spec",
-                &[pipeline.into(), spec.into()],
-            )
-        })?;
-        Ok(())
-    }
-
-    /// How to run a pipeline again, as JSON.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn pipeline(&mut self, pipeline: &str) -> Result<Option<String>> {
-        let rows = self.db.query("SELECT spec FROM pipeline WHERE pipeline = ?1", &[pipeline.into()])?;
-        Ok(rows.first().map(|row| row.text(0)))
     }
 }

@@ -3,7 +3,7 @@
 //! All logic on rows is written once, in SQL that both understand ([`LetterStore`]). A driver
 //! (`Db`) runs statements, inserts letters in bulk, and implements the few things that differ:
 //! bounding-box search, full-text search, and skipping locked rows. The conformance suite in
-//! `tests/letter` runs against both.
+//! `tests/suite/letter` runs against both.
 //!
 //! | table | holds |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | `audit`, `audit_head`, `audit_checkpoint` | the audit log ([`crate::audit`]) |
 //! | `tombstone` | ids of purged letters, with time and reason |
 //! | `plan`, `member` | replay plans and their letters |
-//! | `incident`, `pipeline`, `meta` | suspended pipelines; replay specifications; settings |
+//! | `incident`, `pipeline`, `meta` | suspended pipelines; definitions of pipelines; settings |
 //!
 //! Why the rows of `letter` are narrow: listing a million letters reads about 100 MB of them and no
 //! payloads.
@@ -27,15 +27,19 @@ mod checksum;
 mod incident;
 mod location;
 mod plan;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_postgres.rs"]
+mod postgres;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod put;
 mod read;
 mod repaired;
 mod schema;
+mod signed;
 mod sqlite;
 
-pub use act::{ARCHIVE, Amend, Purged};
+pub use act::{Amend, ArchivePlace, Purged};
 pub use auto::{RuleReplays, rule_spec};
 pub use incident::Incident;
 pub use location::LetterStoreLocation;
@@ -140,11 +144,6 @@ impl std::fmt::Debug for LetterStore {
     }
 }
 
-#[cfg(not(feature = "postgres"))]
-fn no_postgres() -> LetterError {
-    LetterError::Store("this build does not support PostgreSQL; build with the feature `postgres`".into())
-}
-
 impl LetterStore {
     /// Opens a store and creates it if it does not exist.
     ///
@@ -153,10 +152,7 @@ impl LetterStore {
     pub fn open(place: &LetterStoreLocation) -> Result<LetterStore> {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::open(path)?),
-            #[cfg(feature = "postgres")]
-            LetterStoreLocation::Url(url) => Box::new(postgres::Postgres::open(url)?),
-            #[cfg(not(feature = "postgres"))]
-            LetterStoreLocation::Url(_) => return Err(no_postgres()),
+            LetterStoreLocation::Url(url) => postgres::open(url)?,
         };
         let mut store = LetterStore {
             db,
@@ -179,13 +175,10 @@ impl LetterStore {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) if !path.exists() => return Ok(None),
             LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::look(path)?),
-            #[cfg(feature = "postgres")]
-            LetterStoreLocation::Url(url) => match postgres::Postgres::look(url)? {
-                Some(db) => Box::new(db),
+            LetterStoreLocation::Url(url) => match postgres::look(url)? {
+                Some(db) => db,
                 None => return Ok(None),
             },
-            #[cfg(not(feature = "postgres"))]
-            LetterStoreLocation::Url(_) => return Err(no_postgres()),
         };
         let writer = AuditWriter::new("", None, None);
         let (groups, damaged) = Default::default();
@@ -250,7 +243,7 @@ impl LetterStore {
     /// # Errors
     /// When the store cannot be written.
     pub fn set(&mut self, name: &str, value: &str, now_ms: i64) -> Result<()> {
-        let detail = serde_json::json!({ "setting": name });
+        let detail = serde_json::json!({ "setting": name, "sha256": signed::sha256(value) });
         let act = AuditEvent::new(now_ms, "set", detail).to("settings");
         self.tx(|db, writer| {
             db.exec(

@@ -15,7 +15,17 @@ use std::error::Error;
 use tidegate_client::postgres_tls::take_pairs;
 use tidegate_core::classify;
 
-pub(super) struct Postgres {
+/// Opens a store and creates it if it does not exist.
+pub(super) fn open(url: &str) -> Result<Box<dyn Db>> {
+    Ok(Box::new(Postgres::open(url)?))
+}
+
+/// Opens an existing store read-only.
+pub(super) fn look(url: &str) -> Result<Option<Box<dyn Db>>> {
+    Ok(Postgres::look(url)?.map(|store| Box::new(store) as Box<dyn Db>))
+}
+
+struct Postgres {
     client: BoundedClient,
     statements: HashMap<String, postgres::Statement>,
 }
@@ -24,7 +34,7 @@ pub(super) struct Postgres {
 const LOCK: i64 = 0x7469_6465_6761_7465;
 
 impl Postgres {
-    pub(super) fn open(url: &str) -> Result<Postgres> {
+    fn open(url: &str) -> Result<Postgres> {
         let (url, schema) = schema_of(url)?;
         let mut client = connect(&url)?;
         let begin = format!(
@@ -50,7 +60,7 @@ impl Postgres {
     }
 
     /// Connects read-only. `None` if there is no store.
-    pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
+    fn look(url: &str) -> Result<Option<Postgres>> {
         let (url, schema) = schema_of(url)?;
         let mut client = connect(&url)?;
         let sql = format!("SET default_transaction_read_only = on; SET search_path TO \"{schema}\"");

@@ -113,11 +113,10 @@ pub(super) fn once(pipeline: &str, stage: &str, key: &str) -> [u8; 16] {
 impl Packed {
     /// Packs a letter under this id and encrypts its payload if there is a recipient.
     pub(in crate::letter) fn new(
-        letter: &Letter,
+        mut letter: Letter,
         id: LetterId,
         recipient: Option<&Recipient>,
     ) -> Result<Packed> {
-        let mut letter = letter.clone();
         letter.id = id;
         letter.lineage.first_failed_ms = letter.first_failed_ms();
         if letter.lineage.root == LetterId(0) {

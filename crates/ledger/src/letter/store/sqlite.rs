@@ -62,7 +62,7 @@ impl Sqlite {
     fn prepare(&mut self) -> Result<()> {
         let c = &self.connection;
         write_ahead(c, Duration::from_secs(30)).map_err(broken)?;
-        for (name, value) in [("synchronous", "full"), ("cache_size", "-65536"), ("temp_store", "memory")] {
+        for (name, value) in [("synchronous", "full"), ("cache_size", "-32768"), ("temp_store", "memory")] {
             c.pragma_update(None, name, value).map_err(broken)?;
         }
         c.pragma_update(None, "wal_autocheckpoint", 8000).map_err(broken)?;

@@ -25,13 +25,22 @@ pub struct DeadLetters {
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"amqp://localhost/geotasks.dead")]
     pub also: Option<String>,
 
+    /// The secret key of a sealed store: `env:NAME` or `file:PATH` with what `tidegate keys` has written.
+    /// With it, a run uses the cached answers of earlier runs, which are sealed like the letters; the
+    /// letters themselves are opened by `tidegate dlq --key` only.
+    ///
+    /// Touch it when the letters are sealed and answers cost money.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = &"file:letters.key")]
+    pub key: Option<String>,
+
     /// How many days letters are kept.
     #[schemars(range(min = 30, max = 90))]
     pub retention_days: u32,
 
-    /// Where open letters are archived before they are deleted at the end of their retention: a
-    /// directory, which starts at the manifest's, or a bucket (`s3://`, `az://`, `gs://`). Without
-    /// it, open letters stay.
+    /// Where open letters of the pipeline are archived before they are deleted at the end of their
+    /// retention, by a run and by `tidegate serve --manifest`: a directory, which starts at the
+    /// manifest's, or a bucket (`s3://`, `az://`, `gs://`). Without it, open letters stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"s3://cold/letters")]
     pub archive: Option<String>,
@@ -49,12 +58,12 @@ pub struct DeadLetters {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
 
-    /// Rules that run unasked: at the start and at the end of a run, and by `tidegate serve`.
+    /// Rules that run unasked: at the start and at the end of a run, and by `tidegate serve --manifest`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub auto: Vec<AutoRemedy>,
 
     /// Whether letters with a time before which they must not be replayed are replayed when it has
-    /// passed: at the start of a run, and by `tidegate serve`.
+    /// passed: at the start of a run, and by `tidegate serve --manifest`.
     pub replay_parked: bool,
 }
 
@@ -63,6 +72,7 @@ impl Default for DeadLetters {
         DeadLetters {
             store: None,
             also: None,
+            key: None,
             retention_days: 60,
             archive: None,
             incident_share: 0.5,
@@ -145,7 +155,8 @@ pub struct Remedy {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 
-    /// For `repair_raster`: the directory of the repaired rasters. By default beside each raster.
+    /// For `repair_raster`: the directory of the repaired rasters. By default beside each raster. A relative
+    /// path starts at the manifest's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub output: Option<String>,

@@ -20,6 +20,8 @@ mod dead_letters;
 mod expect;
 mod gate;
 mod lanes;
+mod limits;
+mod objects;
 mod raster;
 mod rate_limit;
 mod retry_budget;
@@ -46,6 +48,8 @@ pub use dead_letters::{AutoRemedy, DeadLetters, Remedy, RemedyRule};
 pub use expect::ExpectSpec;
 pub use gate::{Check, Gate, Per, Severity};
 pub use lanes::{FleetFallback, LanesSpec};
+pub use limits::LimitsSpec;
+pub use objects::ObjectsSpec;
 pub use raster::{
     MosaicStep, RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep,
 };
@@ -107,6 +111,10 @@ pub struct Pipeline {
 
     /// How much invalid data a run tolerates before it stops.
     pub tolerance: ToleranceSpec,
+
+    /// What one record may cost: bytes, work, rows.
+    #[serde(default)]
+    pub limits: LimitsSpec,
 
     /// When to stop calling a service that fails.
     #[serde(default)]

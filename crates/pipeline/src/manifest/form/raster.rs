@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::objects::ObjectsSpec;
 use super::step::MissingAnswer;
 use super::store::Bucket;
 
@@ -18,6 +19,13 @@ pub struct RasterStep {
     #[serde(default = "path")]
     #[schemars(length(min = 1, max = 200))]
     pub field: String,
+
+    /// What the field may name, beside what the manifest names itself: the rasters of `source.rasters`, the
+    /// assets of `source.assets`, the results of earlier steps, and values of `constant` and `default`.
+    /// Whoever writes the records chooses the value, so by default nothing else is opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ObjectsSpec")]
+    pub objects: Option<ObjectsSpec>,
 
     /// The directory of the results. A relative path starts at the manifest's directory. Not needed
     /// for a step that only surveys.

@@ -109,6 +109,15 @@ pub struct RetryPolicy {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub quota_wait_seconds: f64,
 
+    /// The longest wait that a server is obeyed for. A longer one, of `Retry-After` or of a reset, is cut to
+    /// it: one header must not shut a host for years. After that time one call asks again. It also bounds
+    /// what is remembered from run to run, and what other machines are told.
+    ///
+    /// Touch it upwards when a provider's quota returns after days.
+    #[serde(default = "day")]
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub wait_max_seconds: f64,
+
     /// The HTTP status codes that are retried. This list is authoritative: a status that is in
     /// neither list is not retried. Without it the profile of the service decides, which by default
     /// retries 408, 425, 429, 500, 502, 503 and 504.
@@ -253,4 +262,7 @@ fn sixty() -> f64 {
 }
 fn hour() -> f64 {
     3600.0
+}
+fn day() -> f64 {
+    86_400.0
 }

@@ -66,6 +66,11 @@ pub struct ServiceRetry {
     #[schemars(with = "f64", range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub quota_wait_seconds: Option<f64>,
 
+    /// The longest wait that the server is obeyed for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub wait_max_seconds: Option<f64>,
+
     /// The HTTP status codes that are retried. With this list or the next, neither list of the
     /// pipeline applies to the service.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +104,7 @@ impl ServiceRetry {
             throttles_free: self.throttles_free.unwrap_or(base.throttles_free),
             outages_free: self.outages_free.unwrap_or(base.outages_free),
             quota_wait_seconds: self.quota_wait_seconds.unwrap_or(base.quota_wait_seconds),
+            wait_max_seconds: self.wait_max_seconds.unwrap_or(base.wait_max_seconds),
             retryable_status_codes: codes(&self.retryable_status_codes, &base.retryable_status_codes),
             terminal_status_codes: codes(&self.terminal_status_codes, &base.terminal_status_codes),
         }

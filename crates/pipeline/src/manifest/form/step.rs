@@ -361,7 +361,7 @@ pub struct HttpSpec {
     pub service: String,
 
     /// The path of the request, below the `url` of the service; `{field}` is replaced by the value
-    /// of a field.
+    /// of a field. What follows a `?` is added to the query.
     #[schemars(length(min = 1, max = 4096), example = "/owners/{owner_id}")]
     pub path: String,
 

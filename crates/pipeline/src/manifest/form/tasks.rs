@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::objects::ObjectsSpec;
 use super::step::Cast;
 
 /// What the tasks of a queue are. A task is a record, or several that are committed together.
@@ -41,6 +42,12 @@ pub struct TaskSource {
     #[serde(default = "bytes")]
     #[schemars(range(min = 1024, max = 1_073_741_824_u64))]
     pub bytes_max: u64,
+
+    /// What the `object` of a task may name. Whoever can write to the queue chooses it, so by default
+    /// nothing is opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ObjectsSpec")]
+    pub objects: Option<ObjectsSpec>,
 
     /// How long the ends of tasks are kept in the sink. A task that is delivered or submitted again
     /// later is taken for a new one.

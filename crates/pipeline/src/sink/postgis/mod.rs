@@ -25,7 +25,7 @@ use tidegate_ledger::bounded::{BoundedClient, BoundedConfig, no_reply, tls_failu
 
 use super::{
     AbsentRows, ManagedColumns, RowCounts, RunTime, Saved, SavedWatermark, Sink, SinkError, Spec, Standing,
-    TaskEnd, WORKER_MARK, tasks,
+    TaskEnd, TaskTable, WORKER_MARK, tasks,
 };
 use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
@@ -180,6 +180,16 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         table.prepare()?;
     }
     Ok(Box::new(table))
+}
+
+/// Whether tables can be used at all.
+pub(super) fn is_there() -> Result<(), SinkError> {
+    Ok(())
+}
+
+/// Opens the table of tasks beside a table.
+pub(super) fn open_tasks(table: &SinkTable, pipeline: &str) -> Result<Box<dyn TaskTable>, SinkError> {
+    tasks::postgres::open(table, pipeline)
 }
 
 /// See [`super::watermark`].

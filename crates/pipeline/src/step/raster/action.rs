@@ -8,7 +8,8 @@ use tidegate_raster::repair::RepairOptions;
 use tidegate_raster::{GridRequest, MosaicOptions, NoData, RasterError, SampleType, WarpOptions};
 
 use crate::manifest::{MosaicStep, RasterCalc, RasterClipStep, RasterStep, RasterWarp, RasterizeStep};
-use crate::raster::{self, BurnOptions, BurnPlace, BurnValue, ClipBy, RasterAction};
+use crate::objects::ObjectAddress;
+use crate::raster::{BurnOptions, BurnPlace, BurnValue, ClipBy, RasterAction};
 use crate::step::crs;
 
 /// What the step does; nothing if it only surveys.
@@ -32,7 +33,7 @@ pub(super) fn of(form: &RasterStep, folder: &Path, grids: &Grids) -> Result<Opti
         all.push(calc(how)?);
     }
     if let Some(how) = &form.rasterize {
-        all.push(rasterize(how, folder)?);
+        all.push(rasterize(how, folder, form.allow_private)?);
     }
     if let Some(how) = &form.mosaic {
         all.push(mosaic(how, grids)?);
@@ -94,7 +95,7 @@ fn calc(how: &RasterCalc) -> Result<RasterAction, String> {
     })
 }
 
-fn rasterize(how: &RasterizeStep, folder: &Path) -> Result<RasterAction, String> {
+fn rasterize(how: &RasterizeStep, folder: &Path, private: bool) -> Result<RasterAction, String> {
     let value = match (how.burn, &how.attribute, how.count) {
         (Some(value), None, false) => BurnValue::Same(value),
         (None, Some(name), false) => BurnValue::Field(name.clone()),
@@ -106,8 +107,9 @@ fn rasterize(how: &RasterizeStep, folder: &Path) -> Result<RasterAction, String>
         (Some(_), ..) => {
             return Err("with `file`, the grid of `rasterize` is that of the raster; leave out `like`, `bbox` and `resolution`".into());
         }
-        (None, Some(like), None, None) if raster::is_remote(like) => BurnPlace::Like(like.clone()),
-        (None, Some(like), None, None) => BurnPlace::Like(folder.join(like).display().to_string()),
+        (None, Some(like), None, None) => {
+            BurnPlace::Like(ObjectAddress::written(like, folder, private).map_err(|e| e.to_string())?)
+        }
         (None, None, Some(bounds), Some(pixel)) => BurnPlace::Box(bounds, pixel, system(how.crs.as_deref())?),
         _ => {
             return Err("`rasterize` needs `file` (features for the grid of the raster), or `like` or `bbox` with `resolution` (a grid for the features)".into());

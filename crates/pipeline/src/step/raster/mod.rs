@@ -2,7 +2,7 @@
 //!
 //! The result has the name of the raster in the directory of the step, or one made of fields, so a run that
 //! was killed and resumed writes it again under the same name, whole. Two records must not name the same
-//! result.
+//! result. What a record names is data: it is opened only if the manifest allows it (`objects`).
 //!
 //! | file | holds |
 //! |---|---|
@@ -32,6 +32,7 @@ use self::name::NameTemplate;
 use super::{Aside, FailedCall, Flow, Services, Step, StepError};
 use crate::call::Later;
 use crate::manifest::{MissingAnswer, RasterStep};
+use crate::objects::{AllowedObjects, ObjectAddress, ObjectRefused};
 use crate::raster::{
     self, ClipBy, HeldRaster, RasterAction, RasterCalls, RasterFailure, RasterInput, RasterReach,
     RasterSurvey, RasterTrouble,
@@ -53,7 +54,8 @@ struct RasterWork {
     name: Option<NameTemplate>,
     /// Whether a record outside its raster goes on.
     keeps_outside: bool,
-    folder: PathBuf,
+    /// What the field may name.
+    objects: AllowedObjects,
     output: Option<PathBuf>,
     action: Option<RasterAction>,
     cog: CogOptions,
@@ -68,7 +70,7 @@ struct RasterWork {
 pub(super) fn build(
     form: &RasterStep,
     flow: &mut Flow,
-    folder: &Path,
+    (folder, objects): (&Path, AllowedObjects),
     services: &Services,
 ) -> Result<Box<dyn Step>, String> {
     let at = flow.field(&form.field)?;
@@ -117,7 +119,7 @@ pub(super) fn build(
         crs: flow.crs.clone().unwrap_or_else(Crs::wgs84),
         name,
         keeps_outside: form.clip.as_ref().is_some_and(|clip| clip.outside == MissingAnswer::Keep),
-        folder: folder.to_owned(),
+        objects,
         output: form.output.as_deref().map(|name| folder.join(name)),
         action,
         cog,
@@ -178,25 +180,22 @@ struct RasterDone {
 
 impl RasterWork {
     fn raster(&mut self, batch: &Batch, row: usize) -> Result<RasterDone, RasterFailure> {
-        let named = self.named(batch.value(row, self.at)).map_err(refuse)?;
+        let named = self.named(batch.value(row, self.at))?;
         let Some(first) = named.first() else { return Err(refuse("it names no raster".into())) };
         let Some(action) = self.action.clone() else {
             let raster = raster::open(first, &self.reach, &RasterLimits::default())?;
             let survey = raster::survey(&raster, self.survey)?;
             raster.source().unchanged()?;
-            let is_remote = raster::is_remote(first);
-            let sha256 = if is_remote { None } else { Some(raster::sha256(Path::new(first))?) };
-            let address = match batch.value(row, self.at) {
-                Value::Text(text) => text.to_owned(),
-                _ => first.clone(),
-            };
+            let sha256 = first.path().map(raster::sha256).transpose()?;
+            let address = first.text().to_owned();
             return Ok(RasterDone { address, survey, sha256, report: None });
         };
         let name = match &self.name {
             Some(template) => template.of(batch, row),
             None => name::of_address(first),
         };
-        let mut origin = Sha256::new_with_prefix(named.join("\n"));
+        let texts: Vec<&str> = named.iter().map(ObjectAddress::text).collect();
+        let mut origin = Sha256::new_with_prefix(texts.join("\n"));
         if matches!(action, RasterAction::Clip { by: ClipBy::Record, .. }) {
             origin.update(batch.geometry(row).unwrap_or_default());
         }
@@ -204,32 +203,35 @@ impl RasterWork {
         let outline = batch.geometry(row).map(|wkb| (wkb, &self.crs));
         let input = RasterInput { addresses: &named, outline };
         let report = raster::work(&action, input, &target, &self.cog, &self.reach, &mut self.held)?;
-        let raster = raster::open(&target.display().to_string(), &self.reach, &RasterLimits::default())?;
+        let made = ObjectAddress::made(&target);
+        let raster = raster::open(&made, &self.reach, &RasterLimits::default())?;
         let survey = raster::survey(&raster, self.survey)?;
         let sha256 = Some(raster::sha256(&target)?);
         Ok(RasterDone { address: target.display().to_string(), survey, sha256, report })
     }
 
-    /// The rasters that a value names, as addresses: one, or for a mosaic a list.
-    fn named(&self, value: Value<'_>) -> Result<Vec<String>, String> {
-        let absolute = |name: &str| match raster::is_remote(name) {
-            true => name.to_owned(),
-            false => self.folder.join(name).display().to_string(),
+    /// The rasters that a value names: one, or for a mosaic a list. The value is data, so they are opened only
+    /// if the manifest allows it.
+    fn named(&self, value: Value<'_>) -> Result<Vec<ObjectAddress>, RasterFailure> {
+        let address = |text: &str| {
+            let refused = |why: ObjectRefused| Problem::new(why.code(), why.to_string());
+            self.objects.address(text).map_err(|why| RasterFailure::Record(refused(why)))
         };
         let text = match value {
             Value::Text(text) | Value::Json(text) if !text.is_empty() => text,
-            _ => return Err("it names no raster".into()),
+            _ => return Err(refuse("it names no raster".into())),
         };
         let is_list = matches!(self.action, Some(RasterAction::Mosaic(_))) && text.starts_with('[');
         if !is_list {
-            return Ok(vec![absolute(text)]);
+            return Ok(vec![address(text)?]);
         }
         let all: Vec<String> =
-            serde_json::from_str(text).map_err(|e| format!("it names no list of rasters: {e}"))?;
+            serde_json::from_str(text).map_err(|e| refuse(format!("it names no list of rasters: {e}")))?;
         if all.len() > MOSAIC_MAX {
-            return Err(format!("it names {} rasters, and a mosaic has at most {MOSAIC_MAX}", all.len()));
+            let what = format!("it names {} rasters, and a mosaic has at most {MOSAIC_MAX}", all.len());
+            return Err(refuse(what));
         }
-        Ok(all.iter().map(|name| absolute(name)).collect())
+        all.iter().map(|name| address(name)).collect()
     }
 
     /// Where the result of this name goes; `origin` is what it is made of.

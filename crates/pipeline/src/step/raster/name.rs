@@ -4,6 +4,7 @@
 use tidegate_geo::mapping::{Owned, coerce};
 use tidegate_geo::{Batch, Kind};
 
+use crate::objects::{ObjectAddress, shown};
 use crate::step::Flow;
 
 /// A text with fields in it.
@@ -48,9 +49,9 @@ const FEATURES: [&str; 10] =
     ["gpkg", "geojson", "geojsonl", "geojsons", "json", "csv", "fgb", "parquet", "gml", "shp"];
 
 /// The name of the raster at an address, without its query.
-pub(super) fn of_address(address: &str) -> Result<String, String> {
-    let bare = address.split(['?', '#']).next().unwrap_or_default();
-    let name = bare.rsplit('/').next().unwrap_or_default();
+pub(super) fn of_address(address: &ObjectAddress) -> Result<String, String> {
+    let shown = shown(address.text());
+    let name = shown.rsplit('/').next().unwrap_or_default();
     tiff_name(name.rsplit_once('.').filter(|(_, end)| FEATURES.contains(end)).map_or(name, |(stem, _)| stem))
 }
 
@@ -68,10 +69,13 @@ fn tiff_name(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn a_name_stays_in_its_directory() {
+        let of = |text: &str| of_address(&ObjectAddress::written(text, Path::new(""), false).unwrap());
         for (address, name) in [
             ("https://x.test/a/B04.tif?sig=1#2", "B04.tif"),
             ("/data/scene.TIFF", "scene.TIFF"),
@@ -79,7 +83,7 @@ mod tests {
             ("/data/.hidden.tif", "hidden.tif"),
             ("plain", "plain.tif"),
         ] {
-            assert_eq!(of_address(address), Ok(name.to_owned()), "{address}");
+            assert_eq!(of(address), Ok(name.to_owned()), "{address}");
         }
         assert_eq!(tiff_name("../../etc/passwd"), Ok("_.._etc_passwd.tif".to_owned()));
         assert_eq!(tiff_name("zone 12.5"), Ok("zone 12.5.tif".to_owned()));
@@ -87,6 +91,6 @@ mod tests {
         for nothing in ["", "..", "  "] {
             assert!(tiff_name(nothing).is_err(), "{nothing:?}");
         }
-        assert!(of_address("https://x.test/").is_err());
+        assert!(of("https://x.test/").is_err());
     }
 }

@@ -140,6 +140,10 @@ def fetch(
 def replay(
     store: str | os.PathLike[str] = ".tidegate/letters.db",
     *,
+    manifest: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+    credentials: ProviderCredentials | None = None,
+    state: str | os.PathLike[str] | None = None,
     waits_max: int = WAITS_MAX,
     wait_max: datetime.timedelta = WAIT_MAX,
     wait: datetime.timedelta = WAIT,
@@ -147,12 +151,20 @@ def replay(
 ) -> dict[str, Any] | State[Any]:
     """Replay dead letters from the stage that failed, each once: a replayed record overwrites its own row.
 
+    :param manifest: the manifest of their pipeline: what is called and written comes from it.
+    :param variables: values for ``${NAME}`` in it; ``credentials`` as for ``run_manifest``.
+    :param state: the state directory of its runs; by default that of the store, else ``.tidegate``.
     :param filters: which letters, and how, as for ``tidegate.dlq.open(store).replay``: all, code,
         pipeline, rate, verify, …
     :returns: the numbers of letters: members, resolved, dead (failed again), left.
     """
     try:
-        done = tidegate.dlq.open(store).replay(**filters)
+        with ExitStack() as stack:
+            values = dict(variables or {})
+            if credentials is not None:
+                values.setdefault(credentials.variable, stack.enter_context(credentials.key_file()))
+            letters = tidegate.dlq.open(store, manifest=manifest, variables=values, state=state)
+            done = letters.replay(**filters)
     except errors.TryLater as later:
         return awaiting(later, waits_max=waits_max, wait_max=wait_max, wait=wait)
     get_run_logger().info("replayed %s letters: %s resolved, %s failed again", done["members"], done["resolved"], done["dead"])

@@ -2,6 +2,7 @@
 
 use crate::secret::Secret;
 use std::path::PathBuf;
+use tidegate_core::part::{MissingPart, OptionalPart};
 use url::Url;
 
 /// The names of the files for TLS in a URL, with the words of PostgreSQL.
@@ -16,13 +17,23 @@ pub(super) enum ServerKind {
 }
 
 impl ServerKind {
-    /// The feature of this crate that it needs.
-    pub(super) const fn feature(self) -> &'static str {
+    /// The part of the program that talks to it.
+    const fn part(self) -> OptionalPart {
         match self {
-            ServerKind::Redis => "fleet-redis",
-            ServerKind::Postgres => "fleet-postgres",
-            ServerKind::Nats => "fleet-nats",
+            ServerKind::Redis => OptionalPart::Redis,
+            ServerKind::Postgres => OptionalPart::PostgreSql,
+            ServerKind::Nats => OptionalPart::Nats,
         }
+    }
+
+    /// Refuses a server that this build cannot talk to.
+    pub(super) const fn present(self) -> Result<(), MissingPart> {
+        let is_there = match self {
+            ServerKind::Redis => cfg!(feature = "redis"),
+            ServerKind::Postgres => cfg!(feature = "postgres"),
+            ServerKind::Nats => cfg!(feature = "nats"),
+        };
+        if is_there { Ok(()) } else { Err(MissingPart(self.part())) }
     }
 }
 

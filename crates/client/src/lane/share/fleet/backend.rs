@@ -1,7 +1,7 @@
 //! What a server has to do so that machines can share lanes at it: leases, and messages to an inbox.
 
 use super::address::ServerAddress;
-#[cfg(any(feature = "fleet-nats", feature = "fleet-postgres", feature = "fleet-redis"))]
+#[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
 use super::address::ServerKind;
 use futures_util::future::BoxFuture;
 use std::io;
@@ -28,6 +28,16 @@ pub(super) struct LeaseKey {
     pub(super) epoch: u64,
 }
 
+/// A lane that a server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownLane {
+    pub(super) lane: String,
+    /// Whether a process owns it now.
+    pub(super) is_owned: bool,
+    /// What an owner has left.
+    pub(super) checkpoint: Option<String>,
+}
+
 /// A server at which machines meet. Every method may fail because the server cannot be reached.
 pub(super) trait FleetBackend: Send + Sync {
     /// Becomes the owner of a lane for [`LEASE`](super::LEASE), or says who is.
@@ -43,6 +53,12 @@ pub(super) trait FleetBackend: Send + Sync {
     /// Gives the lane up. Nothing happens if another owner has it.
     fn resign<'a>(&'a self, lease: &'a LeaseKey) -> BoxFuture<'a, io::Result<()>>;
 
+    /// The lanes that it knows, in any order.
+    fn lanes(&self) -> BoxFuture<'_, io::Result<Vec<KnownLane>>>;
+
+    /// Drops what an owner has left of a lane.
+    fn forget<'a>(&'a self, lane: &'a str) -> BoxFuture<'a, io::Result<()>>;
+
     /// Sends a message. One that nobody reads is lost.
     fn send<'a>(&'a self, inbox: &'a str, text: String) -> BoxFuture<'a, io::Result<()>>;
 }
@@ -54,17 +70,18 @@ pub(super) async fn connect(
     to: mpsc::Sender<String>,
 ) -> io::Result<Box<dyn FleetBackend>> {
     match address.kind {
-        #[cfg(feature = "fleet-redis")]
+        #[cfg(feature = "redis")]
         ServerKind::Redis => super::redis::connect(address, inbox, to).await,
-        #[cfg(feature = "fleet-postgres")]
+        #[cfg(feature = "postgres")]
         ServerKind::Postgres => super::postgres::connect(address, inbox, to).await,
-        #[cfg(feature = "fleet-nats")]
+        #[cfg(feature = "nats")]
         ServerKind::Nats => super::nats::connect(address, inbox, to).await,
+        // `Fleet::new` has refused what this build lacks.
         #[allow(unreachable_patterns)]
         kind => {
             drop((inbox, to));
-            let feature = kind.feature();
-            Err(io::Error::other(format!("this build cannot do that; it lacks the feature {feature}")))
+            kind.present().map_err(io::Error::other)?;
+            Err(io::ErrorKind::Unsupported.into())
         }
     }
 }

@@ -4,7 +4,7 @@
 //! of a member opens one. Whoever falls behind loses its thread, so that nobody holds the others up.
 
 use super::address::ServerAddress;
-use super::backend::{self, FleetBackend, LaneClaim, LeaseKey};
+use super::backend::{self, FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::frame::{FleetFrame, FrameHead};
 use super::{REPLY_MAX, thread};
 use crate::lane::share::meeting_place::LaneStream;
@@ -24,6 +24,8 @@ const INBOX_MAX: usize = 4096;
 const THREAD_MAX: usize = 256;
 /// New members that wait for the owner.
 const NEWCOMERS_MAX: usize = 1024;
+/// How long a list of all lanes may take.
+const LIST_MAX: Duration = Duration::from_secs(60);
 /// How long the end of a process waits for its last words to be sent.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 
@@ -118,6 +120,17 @@ impl FleetLink {
     /// See [`FleetBackend::resign`].
     pub(super) async fn resign(&self, lease: &LeaseKey) -> io::Result<()> {
         self.ask(self.backend.resign(lease)).await
+    }
+
+    /// See [`FleetBackend::lanes`].
+    pub(super) async fn lanes(&self) -> io::Result<Vec<KnownLane>> {
+        let slow = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+        timeout(LIST_MAX, self.backend.lanes()).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    /// See [`FleetBackend::forget`].
+    pub(super) async fn forget_lane(&self, lane: &str) -> io::Result<()> {
+        self.ask(self.backend.forget(lane)).await
     }
 
     /// Sends a frame.

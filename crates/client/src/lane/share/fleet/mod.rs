@@ -27,20 +27,23 @@ mod backend;
 mod frame;
 mod lease;
 mod link;
-#[cfg(feature = "fleet-nats")]
+#[cfg(feature = "nats")]
 mod nats;
 mod place;
-#[cfg(feature = "fleet-postgres")]
+#[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "fleet-redis")]
+#[cfg(feature = "redis")]
 mod redis;
 mod thread;
 
 pub(super) use lease::Lease;
 pub(super) use place::{FleetListener, FleetPlace};
 
+use super::wire::LaneCheckpoint;
+use crate::lane::StoredLane;
 use crate::secret::Secret;
 use address::ServerAddress;
+use backend::KnownLane;
 use link::FleetLink;
 use std::fmt;
 use std::io;
@@ -86,9 +89,11 @@ impl Fleet {
     /// Nothing is connected yet.
     ///
     /// # Errors
-    /// When the URL cannot be used. The error does not quote it, because it may contain a password.
+    /// When the URL cannot be used, or this build cannot talk to such a server. The error does not quote
+    /// the URL, because it may contain a password.
     pub fn new(url: &Secret, when_unreachable: WhenUnreachable) -> Result<Fleet, String> {
         let address = ServerAddress::parse(url.reveal())?;
+        address.kind.present().map_err(|missing| missing.to_string())?;
         Ok(Fleet(Arc::new(FleetInner { address, when_unreachable, link: tokio::sync::Mutex::default() })))
     }
 
@@ -112,6 +117,36 @@ impl Fleet {
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
         let link = timeout(CONNECT_MAX, FleetLink::connect(&self.0.address)).await.map_err(|_| slow())??;
         Ok(held.insert(link).clone())
+    }
+
+    /// The lanes that the server knows, by their ids.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub async fn stored(&self) -> io::Result<Vec<StoredLane>> {
+        let known = self.link().await?.lanes().await?;
+        let of = |known: KnownLane| {
+            // What another version has left cannot be read; the lane is listed all the same.
+            let left = known.checkpoint.and_then(|text| serde_json::from_str::<LaneCheckpoint>(&text).ok());
+            StoredLane::of_fleet(known.lane, left.as_ref().map(|left| &left.knowledge), known.is_owned)
+        };
+        let mut all: Vec<StoredLane> = known.into_iter().map(of).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(all)
+    }
+
+    /// Forgets what owners have left of lanes: those of a host, or all. Returns those that were forgotten.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn clear_stored(&self, host: Option<&str>) -> io::Result<Vec<StoredLane>> {
+        let link = self.link().await?;
+        let mut cleared = self.stored().await?;
+        cleared.retain(|lane| host.is_none_or(|host| lane.is_of(host)));
+        for lane in &cleared {
+            link.forget_lane(&lane.id).await?;
+        }
+        Ok(cleared)
     }
 
     /// Waits until what was said last to others is sent, but not for long.

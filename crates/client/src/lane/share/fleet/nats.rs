@@ -4,7 +4,7 @@
 //! a key [`LEASE`] after its last revision, so a bucket that somebody else has made must do so too.
 
 use super::address::ServerAddress;
-use super::backend::{FleetBackend, LaneClaim, LeaseKey};
+use super::backend::{FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, CONNECT_MAX, LEASE, REPLY_MAX};
 use crate::lock::lock;
 use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
@@ -14,7 +14,7 @@ use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -238,6 +238,31 @@ impl FleetBackend for NatsBackend {
             Ok(())
         }
         .boxed()
+    }
+
+    fn lanes(&self) -> BoxFuture<'_, io::Result<Vec<KnownLane>>> {
+        async move {
+            let mut names = BTreeSet::new();
+            for bucket in [&self.leases, &self.checkpoints] {
+                let mut keys = bucket.keys().await.map_err(failed)?;
+                while let Some(key) = keys.next().await {
+                    names.insert(key.map_err(failed)?);
+                }
+            }
+            let mut all = Vec::new();
+            for lane in names {
+                let is_owned = self.holder(&lane).await?.is_some();
+                let left = self.checkpoints.get(&lane).await.map_err(failed)?;
+                let checkpoint = left.and_then(|left| String::from_utf8(left.into()).ok());
+                all.push(KnownLane { lane, is_owned, checkpoint });
+            }
+            Ok(all)
+        }
+        .boxed()
+    }
+
+    fn forget<'a>(&'a self, lane: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        async move { self.checkpoints.purge(lane).await.map_err(failed) }.boxed()
     }
 
     fn send<'a>(&'a self, inbox: &'a str, text: String) -> BoxFuture<'a, io::Result<()>> {

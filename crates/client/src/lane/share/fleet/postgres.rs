@@ -4,7 +4,7 @@
 //! own, so the URL must not be that of a pooler that hands connections to others after each transaction.
 
 use super::address::ServerAddress;
-use super::backend::{FleetBackend, LaneClaim, LeaseKey};
+use super::backend::{FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, LEASE};
 use crate::postgres_tls::{NAMES, PostgresTls, TlsSettings, may_work_without, take_pairs, tls_failure};
 use futures_util::future::BoxFuture;
@@ -41,6 +41,12 @@ const RENEW: &str = "UPDATE tidegate_lanes SET held_until = clock_timestamp() + 
 
 const RESIGN: &str = "UPDATE tidegate_lanes SET held_until = '-infinity'
     WHERE lane = $1 AND owner = $2 AND epoch = $3";
+
+const LIST: &str = "SELECT lane, held_until >= clock_timestamp(),
+        CASE WHEN checkpoint_at > clock_timestamp() - $1 * interval '1 second' THEN checkpoint END
+    FROM tidegate_lanes";
+
+const FORGET: &str = "UPDATE tidegate_lanes SET checkpoint = NULL, checkpoint_at = NULL WHERE lane = $1";
 
 struct PostgresBackend {
     client: Client,
@@ -187,6 +193,30 @@ impl FleetBackend for PostgresBackend {
             resigned.map(drop).map_err(|why| failed(&why))
         }
         .boxed()
+    }
+
+    fn lanes(&self) -> BoxFuture<'_, io::Result<Vec<KnownLane>>> {
+        async move {
+            let kept = CHECKPOINT_KEPT.as_secs_f64();
+            let rows = self.client.query(LIST, &[&kept]).await.map_err(|why| failed(&why))?;
+            let known = |row: &tokio_postgres::Row| -> Result<KnownLane, Error> {
+                Ok(KnownLane {
+                    lane: row.try_get(0)?,
+                    is_owned: row.try_get(1)?,
+                    checkpoint: row.try_get(2)?,
+                })
+            };
+            // A lane that is neither owned nor remembered is only the number of its last ownership.
+            let is_known = |lane: &KnownLane| lane.is_owned || lane.checkpoint.is_some();
+            let all: Result<Vec<KnownLane>, Error> = rows.iter().map(known).collect();
+            Ok(all.map_err(|why| failed(&why))?.into_iter().filter(is_known).collect())
+        }
+        .boxed()
+    }
+
+    fn forget<'a>(&'a self, lane: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        async move { self.client.execute(FORGET, &[&lane]).await.map(drop).map_err(|why| failed(&why)) }
+            .boxed()
     }
 
     fn send<'a>(&'a self, inbox: &'a str, text: String) -> BoxFuture<'a, io::Result<()>> {

@@ -6,12 +6,13 @@
 //! The keys of a lane have its name in braces, so that they are in one slot of a cluster.
 
 use super::address::{ServerAddress, TlsFiles};
-use super::backend::{FleetBackend, LaneClaim, LeaseKey};
+use super::backend::{FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, CONNECT_MAX, LEASE, REPLY_MAX};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, Script, TlsCertificates};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use tokio::sync::mpsc;
@@ -165,6 +166,53 @@ impl FleetBackend for RedisBackend {
             let mut call = self.resign.prepare_invoke();
             call.key(key(&lease.lane, "owner")).arg(holder(lease));
             call.invoke_async(&mut self.connection.clone()).await.map_err(failed)
+        }
+        .boxed()
+    }
+
+    fn lanes(&self) -> BoxFuture<'_, io::Result<Vec<KnownLane>>> {
+        async move {
+            let mut connection = self.connection.clone();
+            let mut names = BTreeSet::new();
+            for what in ["owner", "checkpoint"] {
+                let (start, end) = ("tidegate:lane:{", format!("}}:{what}"));
+                let mut cursor = 0_u64;
+                loop {
+                    let mut scan = redis::cmd("SCAN");
+                    scan.arg(cursor).arg("MATCH").arg(format!("{start}*{end}")).arg("COUNT").arg(1000);
+                    let (next, keys): (u64, Vec<String>) =
+                        scan.query_async(&mut connection).await.map_err(failed)?;
+                    let name = |key: &String| Some(key.strip_prefix(start)?.strip_suffix(&end)?.to_owned());
+                    names.extend(keys.iter().filter_map(name));
+                    cursor = next;
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+            }
+            let mut all = Vec::new();
+            for lane in names {
+                let get = |what| {
+                    let mut get = redis::cmd("GET");
+                    get.arg(key(&lane, what));
+                    get
+                };
+                let owner: Option<String> =
+                    get("owner").query_async(&mut connection).await.map_err(failed)?;
+                let checkpoint: Option<String> =
+                    get("checkpoint").query_async(&mut connection).await.map_err(failed)?;
+                all.push(KnownLane { is_owned: owner.is_some(), checkpoint, lane });
+            }
+            Ok(all)
+        }
+        .boxed()
+    }
+
+    fn forget<'a>(&'a self, lane: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        async move {
+            let mut delete = redis::cmd("DEL");
+            delete.arg(key(lane, "checkpoint"));
+            delete.query_async(&mut self.connection.clone()).await.map_err(failed)
         }
         .boxed()
     }

@@ -12,21 +12,21 @@ use tokio::sync::Notify;
 
 macro_rules! fleet_conformance {
     ($($test:ident),* $(,)?) => {
-        #[cfg(feature = "fleet-redis")]
+        #[cfg(feature = "redis")]
         mod at_redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 super::$test(super::Meeting::redis(), 6379).await;
             })*
         }
-        #[cfg(feature = "fleet-postgres")]
+        #[cfg(feature = "postgres")]
         mod at_postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 super::$test(super::Meeting::postgres(), 5432).await;
             })*
         }
-        #[cfg(feature = "fleet-nats")]
+        #[cfg(feature = "nats")]
         mod at_nats {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
@@ -38,6 +38,7 @@ macro_rules! fleet_conformance {
 
 fleet_conformance! {
     a_member_takes_over_below_the_last_rate_when_the_owner_is_killed,
+    what_is_left_at_the_server_is_bounded_and_can_be_forgotten,
     what_a_killed_owner_was_asked_for_is_known_to_the_next_one_on_another_machine,
     an_owner_whose_lane_was_taken_is_fenced_and_becomes_a_member,
     a_process_that_leaves_gives_its_lane_to_another_at_once,
@@ -126,6 +127,46 @@ async fn what_a_killed_owner_was_asked_for_is_known_to_the_next_one_on_another_m
     let refused = timeout(Duration::from_secs(20), next.acquire(None)).await.unwrap();
     assert!(refused.is_err(), "{:?}", next.snapshot());
     assert_eq!(next.snapshot().role, LaneRole::Owner { members: 0 });
+}
+
+async fn what_is_left_at_the_server_is_bounded_and_can_be_forgotten(meeting: Meeting, _: u16) {
+    let LaneScope::Fleet(fleet) = meeting.scope() else { panic!() };
+    let host = key(meeting.dir.path()).host();
+    let owner = Killable::new(&meeting, LimitConfig::default()).await;
+    let asked = owner.lane.clone();
+    let written = owner.runtime.as_ref().unwrap().spawn(async move {
+        let permit = asked.acquire(None).await.unwrap();
+        // A classifier that bounds nothing, as that of an older version.
+        let retry_after = Some(Duration::from_secs(999_999_999));
+        let until = retry_after.map(|wait| asked.clock().mono() + wait);
+        let kind = VerdictKind::QuotaSpent { until };
+        let spent = Verdict { kind, code: Code::QUOTA_EXHAUSTED, status: Some(429) };
+        permit.settle(&spent, &Hints { retry_after, ..Hints::default() }, |_, _| ());
+        let saved = async {
+            while !has_saved_quota(&asked) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), saved).await.unwrap();
+    });
+    written.await.unwrap();
+    let ours = async || {
+        let mut all = fleet.stored().await.unwrap();
+        all.retain(|lane| lane.is_of(&host));
+        all
+    };
+    let [lane] = &ours().await[..] else { panic!("{:?}", ours().await) };
+    let last = Clock::system().wall().millis() + 86_400_000;
+    assert!(lane.state.not_before().is_some_and(|until| until.millis() <= last), "{lane:?}");
+    assert_eq!((lane.state.hint.unwrap().asked_seconds, lane.is_owned), (999_999_999, Some(true)));
+    owner.kill();
+    let cleared = fleet.clear_stored(Some(&host)).await.unwrap();
+    assert_eq!(cleared.len(), 1, "{cleared:?}");
+    assert!(ours().await.iter().all(|lane| lane.state.not_before().is_none()), "{:?}", ours().await);
+    // Another machine knows nothing of it.
+    let other = tempfile::tempdir().unwrap();
+    let next = lanes(other.path(), meeting.scope(), LimitConfig::default()).get(&key(meeting.dir.path()));
+    done(timeout(Duration::from_secs(20), next.acquire(None)).await.unwrap().unwrap());
 }
 
 async fn an_owner_whose_lane_was_taken_is_fenced_and_becomes_a_member(meeting: Meeting, _: u16) {

@@ -84,7 +84,7 @@ async fn asks_for_both(dir: &Path, scheme: &str, user: &str, port: u16) {
     }
 }
 
-#[cfg(feature = "fleet-redis")]
+#[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_with_tls_and_a_password() {
     let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
@@ -98,7 +98,7 @@ async fn redis_with_tls_and_a_password() {
     asks_for_both(dir.path(), "rediss", "", server.port).await;
 }
 
-#[cfg(feature = "fleet-nats")]
+#[cfg(feature = "nats")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nats_with_tls_and_a_password() {
     let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
