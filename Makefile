@@ -17,6 +17,13 @@ test-real: ## against servers that others wrote, which are installed if missing,
 	$(CARGO) build --locked -p tidegate
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run $(ARGS)
 
+.PHONY: test-hostile
+test-hostile: ## the attacks of SECURITY.md, most of them through the built program; `make test` runs them too
+	$(CARGO) test --locked -p tidegate --test hostile
+	$(CARGO) test --locked -p tidegate --test suite -- strangers secrets seal:: cache:: modes:: tls:: serve:: audit::
+	$(CARGO) test --locked -p tidegate-client --test suite -- http::
+	$(CARGO) test --locked -p tidegate-ledger --test suite -- audit::
+
 .PHONY: rules
 rules: ## the alert rules, checked and tried by promtool (taken out of a Debian package if missing)
 	tools/with-promtool promtool check rules deploy/prometheus/tidegate.rules.yml

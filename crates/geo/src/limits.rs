@@ -65,21 +65,21 @@ impl fmt::Display for WorkBound {
 
 /// The work on one record so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
+pub(crate) struct WorkMeter {
     steps: u64,
     bound: WorkBound,
 }
 
-impl Default for Work {
-    fn default() -> Work {
-        Work::within(&RecordLimits::default())
+impl Default for WorkMeter {
+    fn default() -> WorkMeter {
+        WorkMeter::within(&RecordLimits::default())
     }
 }
 
-impl Work {
-    pub(crate) fn within(limits: &RecordLimits) -> Work {
+impl WorkMeter {
+    pub(crate) fn within(limits: &RecordLimits) -> WorkMeter {
         let bound = WorkBound { steps_max: limits.work_steps_max, edges: 0, crossings: 0 };
-        Work { steps: 0, bound }
+        WorkMeter { steps: 0, bound }
     }
 
     /// The work on a record of so many edges begins.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_linear_passes_and_a_bound_says_what_was_needed() {
-        let mut work = Work::within(&RecordLimits { work_steps_max: 1000, ..RecordLimits::default() });
+        let mut work = WorkMeter::within(&RecordLimits { work_steps_max: 1000, ..RecordLimits::default() });
         work.begin(7);
         assert_eq!(work.take(1700), Ok(()));
         let bound = WorkBound { steps_max: 1000, edges: 7, crossings: 0 };

@@ -57,7 +57,7 @@ enum Command {
 
 /// Where lanes are kept.
 #[derive(clap::Args)]
-struct Places {
+struct LanePlaces {
     /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = calls::state_dir())]
     state: PathBuf,
@@ -73,7 +73,7 @@ struct Places {
 #[derive(clap::Args)]
 struct List {
     #[command(flatten)]
-    places: Places,
+    places: LanePlaces,
 }
 
 #[derive(clap::Args)]
@@ -85,33 +85,33 @@ struct Clear {
     #[arg(long, conflicts_with = "host")]
     all: bool,
     #[command(flatten)]
-    places: Places,
+    places: LanePlaces,
 }
 
 /// The lanes of one place.
-struct KeptLanes {
-    place: Place,
+struct PlacedLanes {
+    place: LanePlace,
     lanes: Vec<StoredLane>,
 }
 
 /// Where lanes are kept.
-enum Place {
+enum LanePlace {
     File(PathBuf),
     Fleet(String),
 }
 
-impl Place {
+impl LanePlace {
     fn to_json(&self) -> Value {
         match self {
-            Place::File(path) => json!({ "kind": "file", "place": path }),
-            Place::Fleet(server) => json!({ "kind": "fleet", "place": server }),
+            LanePlace::File(path) => json!({ "kind": "file", "place": path }),
+            LanePlace::Fleet(server) => json!({ "kind": "fleet", "place": server }),
         }
     }
 
     fn shown(&self) -> String {
         match self {
-            Place::File(path) => path.display().to_string(),
-            Place::Fleet(server) => server.clone(),
+            LanePlace::File(path) => path.display().to_string(),
+            LanePlace::Fleet(server) => server.clone(),
         }
     }
 }
@@ -130,9 +130,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-impl Places {
-    fn file(&self) -> Place {
-        Place::File(self.state.join(LANE_FILE))
+impl LanePlaces {
+    fn file(&self) -> LanePlace {
+        LanePlace::File(self.state.join(LANE_FILE))
     }
 
     /// The server of the fleet, if one is named.
@@ -180,7 +180,7 @@ fn is_beyond(until: Wall, now: Wall) -> bool {
     i128::from(until.millis_since(now)) > i128::try_from(WAIT_MAX.as_millis()).unwrap_or(i128::MAX)
 }
 
-fn lane_json(place: &Place, lane: &StoredLane, now: Wall) -> Value {
+fn lane_json(place: &LanePlace, lane: &StoredLane, now: Wall) -> Value {
     let time = |at: Wall| rfc3339(at.millis());
     let state = lane.state.after(now);
     let shut = shut(&state);
@@ -208,7 +208,7 @@ fn lane_json(place: &Place, lane: &StoredLane, now: Wall) -> Value {
     })
 }
 
-fn cells(place: &Place, lane: &StoredLane, now: Wall) -> Vec<String> {
+fn cells(place: &LanePlace, lane: &StoredLane, now: Wall) -> Vec<String> {
     let state = lane.state.after(now);
     let (until, why) = match shut(&state) {
         Some((until, why)) if is_beyond(until, now) => {
@@ -228,10 +228,10 @@ fn cells(place: &Place, lane: &StoredLane, now: Wall) -> Vec<String> {
 
 fn ls(args: &List) -> Result<Exit, CommandFailure> {
     let places = &args.places;
-    let mut all = vec![KeptLanes { place: places.file(), lanes: stored(&places.state).map_err(failure)? }];
+    let mut all = vec![PlacedLanes { place: places.file(), lanes: stored(&places.state).map_err(failure)? }];
     if let Some(fleet) = places.fleet()? {
         let lanes = runtime()?.block_on(fleet.stored()).map_err(|why| unreachable(&fleet, &why))?;
-        all.push(KeptLanes { place: Place::Fleet(fleet.server().to_owned()), lanes });
+        all.push(PlacedLanes { place: LanePlace::Fleet(fleet.server().to_owned()), lanes });
     }
     let now = Wall::from_millis(now_ms());
     let each = || all.iter().flat_map(|kept| kept.lanes.iter().map(|lane| (&kept.place, lane)));
@@ -257,11 +257,11 @@ fn run_clear(args: &Clear) -> Result<Exit, CommandFailure> {
     // A server that cannot be named must not leave half of the work done.
     let fleet = places.fleet()?;
     let lanes = clear_stored(&places.state, host)?;
-    let mut all = vec![KeptLanes { place: places.file(), lanes }];
+    let mut all = vec![PlacedLanes { place: places.file(), lanes }];
     if let Some(fleet) = fleet {
         let cleared = runtime()?.block_on(fleet.clear_stored(host));
         let lanes = cleared.map_err(|why| unreachable(&fleet, &why))?;
-        all.push(KeptLanes { place: Place::Fleet(fleet.server().to_owned()), lanes });
+        all.push(PlacedLanes { place: LanePlace::Fleet(fleet.server().to_owned()), lanes });
     }
     let now = Wall::from_millis(now_ms());
     let each = || all.iter().flat_map(|kept| kept.lanes.iter().map(|lane| (&kept.place, lane)));

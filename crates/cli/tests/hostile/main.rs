@@ -19,6 +19,7 @@ mod strangers;
 mod tables;
 mod texts;
 mod waits;
+mod work;
 mod zips;
 
 use common::{canned, running, workdir};

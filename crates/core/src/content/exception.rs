@@ -29,7 +29,7 @@ pub struct ExceptionReport {
 }
 
 /// A part of a document.
-enum Part<'a> {
+enum ExceptionPart<'a> {
     /// The local name of an element that begins, its attributes, and whether it ends at once.
     Start(&'a [u8], &'a [u8], bool),
     /// An element ends.
@@ -41,13 +41,13 @@ enum Part<'a> {
 }
 
 /// Walks over a document.
-struct Parts<'a>(&'a [u8]);
+struct ExceptionParts<'a>(&'a [u8]);
 
 fn position(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len()).position(|part| part == what)
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ExceptionParts<'a> {
     /// Skips what ends with these bytes; returns what stands before them.
     fn skip(&mut self, from: usize, end: &[u8]) -> Option<&'a [u8]> {
         let rest = self.0.get(from..)?;
@@ -57,20 +57,20 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Part<'a>;
+impl<'a> Iterator for ExceptionParts<'a> {
+    type Item = ExceptionPart<'a>;
 
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<ExceptionPart<'a>> {
         loop {
             let text = self.0;
             let at = text.iter().position(|b| *b == b'<').unwrap_or(text.len());
             if at > 0 {
                 let (before, rest) = text.split_at_checked(at)?;
                 self.0 = rest;
-                return Some(Part::Text(before));
+                return Some(ExceptionPart::Text(before));
             }
             if text.starts_with(b"<![CDATA[") {
-                return self.skip(9, b"]]>").map(Part::Plain);
+                return self.skip(9, b"]]>").map(ExceptionPart::Plain);
             }
             if text.starts_with(b"<!--") {
                 self.skip(4, b"-->")?;
@@ -82,14 +82,14 @@ impl<'a> Iterator for Parts<'a> {
             }
             let tag = self.skip(1, b">")?;
             if tag.starts_with(b"/") {
-                return Some(Part::End);
+                return Some(ExceptionPart::End);
             }
             let is_empty = tag.ends_with(b"/");
             let end = tag.iter().position(|b| b.is_ascii_whitespace() || *b == b'/').unwrap_or(tag.len());
             let name = tag.get(..end)?;
             let local =
                 name.iter().rposition(|b| *b == b':').map_or(name, |at| name.get(at + 1..).unwrap_or(name));
-            return Some(Part::Start(local, tag.get(end..).unwrap_or_default(), is_empty));
+            return Some(ExceptionPart::Start(local, tag.get(end..).unwrap_or_default(), is_empty));
         }
     }
 }
@@ -117,8 +117,8 @@ fn push(out: &mut String, text: &[u8]) {
     out.push_str(rest);
 }
 
-fn document(body: &[u8]) -> Parts<'_> {
-    Parts(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start())
+fn document(body: &[u8]) -> ExceptionParts<'_> {
+    ExceptionParts(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start())
 }
 
 /// The value of the first of these attributes that is not empty.
@@ -142,7 +142,7 @@ fn attribute(attributes: &[u8], names: &[&[u8]]) -> Option<String> {
 #[must_use]
 pub fn is_exception(body: &[u8]) -> bool {
     let root = document(body).find_map(|part| match part {
-        Part::Start(name, ..) => Some(name),
+        ExceptionPart::Start(name, ..) => Some(name),
         _ => None,
     });
     root.is_some_and(|root| ROOTS.contains(&root))
@@ -159,11 +159,11 @@ pub fn exception(body: &[u8]) -> Option<ExceptionReport> {
     let (mut said, mut is_code): (Option<String>, bool) = (None, false);
     for part in document(body).take(TAGS_MAX) {
         match (part, &mut said) {
-            (Part::Text(text), Some(said)) => push(said, text),
-            (Part::Plain(text), Some(said)) => said.push_str(&String::from_utf8_lossy(text)),
-            (Part::Text(_) | Part::Plain(_), None) => {}
-            (Part::End, _) => if is_code { &mut codes } else { &mut texts }.extend(said.take()),
-            (Part::Start(name, attributes, is_empty), _) => {
+            (ExceptionPart::Text(text), Some(said)) => push(said, text),
+            (ExceptionPart::Plain(text), Some(said)) => said.push_str(&String::from_utf8_lossy(text)),
+            (ExceptionPart::Text(_) | ExceptionPart::Plain(_), None) => {}
+            (ExceptionPart::End, _) => if is_code { &mut codes } else { &mut texts }.extend(said.take()),
+            (ExceptionPart::Start(name, attributes, is_empty), _) => {
                 if is_code { &mut codes } else { &mut texts }.extend(said.take());
                 codes.extend(attribute(attributes, &CODE_ATTRIBUTES));
                 is_code = CODES.contains(&name);

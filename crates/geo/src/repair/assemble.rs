@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::graph::{Graph, double_area};
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Box2, BoxTree, IndexedRing, Point, is_counter_clockwise};
 
 /// A polygon: its shell and its holes, all closed.
@@ -18,7 +18,7 @@ pub(super) type Polygon = Vec<Vec<Point>>;
 pub(super) fn polygons(
     graph: &Graph,
     is_chosen: impl Fn(usize) -> bool,
-    work: &mut Work,
+    work: &mut WorkMeter,
 ) -> Result<Vec<Polygon>, WorkBound> {
     let chosen = |half: usize| graph.face(half).is_some_and(&is_chosen);
     let mut todo: Vec<bool> = (0..graph.halves()).map(|half| chosen(half) && !chosen(half ^ 1)).collect();
@@ -70,7 +70,7 @@ fn cut_loops(graph: &Graph, walk: &[usize], rings: &mut Vec<Vec<Point>>) {
 }
 
 /// Gives every hole to the smallest shell that holds it.
-fn nest(rings: Vec<Vec<Point>>, work: &mut Work) -> Result<Vec<Polygon>, WorkBound> {
+fn nest(rings: Vec<Vec<Point>>, work: &mut WorkMeter) -> Result<Vec<Polygon>, WorkBound> {
     let (mut shells, holes): (Vec<_>, Vec<_>) =
         rings.into_iter().partition(|ring| is_counter_clockwise(ring));
     shells.sort_by(|a, b| double_area(a).total_cmp(&double_area(b)));

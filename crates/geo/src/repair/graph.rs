@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::node::Segment;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Box2, BoxTree, IndexedRing, Location, Point, compare_angle};
 
 /// The face outside everything.
@@ -36,7 +36,7 @@ impl Graph {
     /// are in the order of their places, so that it does not matter where rings begin.
     pub(super) fn new(
         segments: impl Iterator<Item = (Segment, usize)>,
-        work: &mut Work,
+        work: &mut WorkMeter,
     ) -> Result<Graph, WorkBound> {
         let order = |p: &Point, q: &Point| p[0].total_cmp(&q[0]).then(p[1].total_cmp(&q[1]));
         // 0 and -0 are one place.
@@ -116,7 +116,7 @@ impl Graph {
         (1..=list.len()).filter_map(move |step| list.get((place + list.len() - step) % list.len()).copied())
     }
 
-    fn find_faces(&mut self, work: &mut Work) -> Result<(), WorkBound> {
+    fn find_faces(&mut self, work: &mut WorkMeter) -> Result<(), WorkBound> {
         let mut walk_of = vec![usize::MAX; self.from.len()];
         let mut walks: Vec<Vec<usize>> = Vec::new();
         for start in 0..self.from.len() {
@@ -283,7 +283,7 @@ impl Graph {
 
     /// The rings that wind around each face, and how often, counter-clockwise counting up. Only the drawing is
     /// asked: no place has to be found within a face that may be thinner than doubles can tell.
-    pub(super) fn windings(&self, work: &mut Work) -> Result<Vec<Vec<(usize, i64)>>, WorkBound> {
+    pub(super) fn windings(&self, work: &mut WorkMeter) -> Result<Vec<Vec<(usize, i64)>>, WorkBound> {
         let mut windings: Vec<Vec<(usize, i64)>> = vec![Vec::new(); self.faces.max(1)];
         for half in self.ways_in() {
             let (Some(left), Some(right)) = (self.face(half), self.face(half ^ 1)) else { continue };
@@ -344,7 +344,7 @@ impl RoomFinder<'_> {
         p: Point,
         own: usize,
         parts: &[usize],
-        work: &mut Work,
+        work: &mut WorkMeter,
     ) -> Result<Option<usize>, WorkBound> {
         let mut near = Vec::new();
         self.tree.find(work, |around| around.holds(p), &mut near)?;

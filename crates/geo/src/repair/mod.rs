@@ -32,7 +32,7 @@ mod structure;
 pub use fit::{Fit, fit};
 pub use small::{close_rings, drop_repeated, extract, promote, wind};
 
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Checker, Flaw, Point, Reason, edges_at_most};
 use crate::wkb::{Cursor, Dim, Event, Shape, write};
 
@@ -138,7 +138,7 @@ fn rebuild(
     method: Method,
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
-    work: &mut Work,
+    work: &mut WorkMeter,
 ) -> Result<(), WorkBound> {
     let mut cursor = Cursor::default();
     let mut open: Vec<(Shape, usize, usize)> = Vec::new();
@@ -223,7 +223,7 @@ fn write_surface(
     shape: Shape,
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
-    work: &mut Work,
+    work: &mut WorkMeter,
 ) -> Result<(), WorkBound> {
     let edges = |(number, ring): (usize, &Vec<Point>)| {
         let edges = ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?)));

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use super::snap;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Meeting, Point, crossing, meeting, pairs, pairs_scattered};
 
 pub(super) type Segment = (Point, Point);
@@ -25,7 +25,7 @@ pub(super) const MANY: usize = 4096;
 
 /// The pieces of the segments, in the direction and order of each; they do not cross, and lie on each
 /// other from end to end or not at all.
-pub(super) fn node(segments: &[Segment], work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
+pub(super) fn node(segments: &[Segment], work: &mut WorkMeter) -> Result<Vec<Piece>, WorkBound> {
     work.made(segments.len())?;
     let alike = Alike::of(segments);
     let pieces = node_each(&alike.each, work)?;
@@ -88,7 +88,7 @@ impl Alike {
     }
 }
 
-fn node_each(segments: &[Segment], work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
+fn node_each(segments: &[Segment], work: &mut WorkMeter) -> Result<Vec<Piece>, WorkBound> {
     let whole: Vec<Piece> = segments.iter().copied().zip(0..).collect();
     let mut pieces = cut_all(&whole, meetings(&whole, work)?.all());
     if meetings(&pieces, work)?.is_none() {
@@ -136,10 +136,10 @@ impl Meetings {
     }
 }
 
-fn meetings(pieces: &[Piece], work: &mut Work) -> Result<Meetings, WorkBound> {
+fn meetings(pieces: &[Piece], work: &mut WorkMeter) -> Result<Meetings, WorkBound> {
     let mut found = Meetings::default();
     let segments: Vec<Segment> = pieces.iter().map(|(ends, _)| *ends).collect();
-    let visit = |i: usize, j: usize, work: &mut Work| {
+    let visit = |i: usize, j: usize, work: &mut WorkMeter| {
         let Some(((a, b), (c, d))) = segments.get(i).copied().zip(segments.get(j).copied()) else {
             return Ok(None);
         };

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::node::{Cuts, MANY, Piece, Segment, cut_all};
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Meeting, Point, crossing, distance, meeting, pairs_near, pairs_scattered};
 
 const SHARE: f64 = 1e-12;
@@ -24,13 +24,13 @@ pub(super) fn tolerances(segments: &[Segment]) -> impl Iterator<Item = f64> + us
 }
 
 /// The pieces of segments, which may still meet in rare cases.
-pub(super) fn node(whole: &[Piece], tolerance: f64, work: &mut Work) -> Result<Vec<Piece>, WorkBound> {
+pub(super) fn node(whole: &[Piece], tolerance: f64, work: &mut WorkMeter) -> Result<Vec<Piece>, WorkBound> {
     let mut places = SnapIndex { tolerance, cells: HashMap::new() };
     let moved = whole.iter().map(|((a, b), source)| ((places.at(*a), places.at(*b)), *source));
     let whole: Vec<Piece> = moved.filter(|((a, b), _)| a != b).collect();
     let segments: Vec<Segment> = whole.iter().map(|(ends, _)| *ends).collect();
     let mut cuts = Cuts::new();
-    let visit = |i: usize, j: usize, work: &mut Work| {
+    let visit = |i: usize, j: usize, work: &mut WorkMeter| {
         let Some((first, second)) = segments.get(i).copied().zip(segments.get(j).copied()) else {
             return Ok(None);
         };

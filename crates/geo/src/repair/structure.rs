@@ -5,7 +5,7 @@
 //! taken for a shell. What any polygon covers is chosen, so that overlapping ones are joined.
 
 use super::graph::Graph;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 use crate::validity::{Box2, IndexedRing, Location, Point};
 
 /// What a ring is to its polygon.
@@ -22,7 +22,7 @@ struct RingRole {
 pub(super) fn chosen(
     graph: &Graph,
     polygons: &[Vec<Vec<Point>>],
-    work: &mut Work,
+    work: &mut WorkMeter,
 ) -> Result<Vec<bool>, WorkBound> {
     let covers = graph.windings(work)?;
     let roles = polygons.iter().enumerate().flat_map(|(polygon, rings)| {
@@ -77,7 +77,7 @@ fn touches(
     shell: &[Point],
     indexed: &mut IndexedRing<'_>,
     hole: &[Point],
-    work: &mut Work,
+    work: &mut WorkMeter,
 ) -> Result<bool, WorkBound> {
     for p in hole {
         if indexed.locate(*p, work)? == Location::OnEdge {

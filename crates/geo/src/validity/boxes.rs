@@ -5,7 +5,7 @@
 //! looked at is a step of work.
 
 use super::Point;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 
 /// Boxes under one box.
 pub(crate) const FAN: usize = 8;
@@ -101,7 +101,7 @@ impl BoxTree {
     /// The places of the boxes that pass a test, which every box around one that passes must pass too.
     pub(crate) fn find(
         &self,
-        work: &mut Work,
+        work: &mut WorkMeter,
         is_in: impl Fn(&Box2) -> bool,
         found: &mut Vec<usize>,
     ) -> Result<(), WorkBound> {
@@ -148,7 +148,7 @@ mod tests {
             let want: Vec<usize> = (0..boxes.len()).filter(|i| boxes[*i].holds(p)).collect();
             for tree in [BoxTree::of_scattered(&boxes), BoxTree::of_path(boxes.clone())] {
                 let mut found = Vec::new();
-                tree.find(&mut Work::default(), |b| b.holds(p), &mut found).unwrap();
+                tree.find(&mut WorkMeter::default(), |b| b.holds(p), &mut found).unwrap();
                 found.sort_unstable();
                 prop_assert_eq!(&found, &want);
             }

@@ -3,7 +3,7 @@
 use super::Point;
 use super::boxes::{Box2, BoxTree};
 use super::side::side;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 
 /// Where a point lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl<'a> IndexedRing<'a> {
     }
 
     /// As [`locate`].
-    pub(crate) fn locate(&mut self, p: Point, work: &mut Work) -> Result<Location, WorkBound> {
+    pub(crate) fn locate(&mut self, p: Point, work: &mut WorkMeter) -> Result<Location, WorkBound> {
         let Some(tree) = &self.tree else {
             work.take(self.ring.len())?;
             return Ok(locate(p, self.ring));
@@ -82,7 +82,7 @@ impl<'a> IndexedRing<'a> {
     }
 
     /// As [`is_nested`].
-    pub(crate) fn holds(&mut self, ring: &[Point], work: &mut Work) -> Result<bool, WorkBound> {
+    pub(crate) fn holds(&mut self, ring: &[Point], work: &mut WorkMeter) -> Result<bool, WorkBound> {
         let Some(first) = ring.first().copied() else { return Ok(false) };
         match self.locate(first, work)? {
             Location::Inside => Ok(true),

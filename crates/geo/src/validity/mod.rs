@@ -31,7 +31,7 @@ pub use simple::{NotSimple, is_simple};
 pub use warn::{Concern, Limits, Warning, warnings};
 
 pub(crate) use boxes::{Box2, BoxTree};
-pub(crate) use locate::{IndexedRing, Location, compare_angle, is_counter_clockwise, is_nested, locate};
+pub(crate) use locate::{IndexedRing, Location, compare_angle, is_counter_clockwise, is_nested};
 pub(crate) use pair::{Meeting, crossing, distance, meeting};
 pub(crate) use tree::{pairs, pairs_near, pairs_scattered};
 
@@ -39,7 +39,7 @@ use std::fmt;
 
 use tidegate_core::Code;
 
-use crate::limits::{RecordLimits, Work, WorkBound};
+use crate::limits::{RecordLimits, WorkBound, WorkMeter};
 use crate::wkb::{Cursor, Event, Shape};
 use rings::Rings;
 
@@ -142,14 +142,14 @@ pub fn first_flaw(wkb: &[u8]) -> Option<Flaw> {
 pub struct Checker {
     rings: Rings,
     /// The work on the geometry that is being checked or repaired.
-    pub(crate) work: Work,
+    pub(crate) work: WorkMeter,
 }
 
 impl Checker {
     /// A checker that does no more work on one geometry than this.
     #[must_use]
     pub fn within(limits: &RecordLimits) -> Checker {
-        Checker { work: Work::within(limits), ..Checker::default() }
+        Checker { work: WorkMeter::within(limits), ..Checker::default() }
     }
 
     /// The first flaw of canonical well-known binary, or `None` if it is valid. A geometry that takes too much

@@ -9,10 +9,10 @@ use super::rings::{Ring, Rings};
 use super::touch::Touches;
 use super::{Flaw, Point, Reason, flaw, tree};
 use crate::bounds::Bounds;
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 
 /// What a rule finds, if the work was not too much.
-type Found = Result<Option<Flaw>, WorkBound>;
+type FlawResult = Result<Option<Flaw>, WorkBound>;
 
 /// So many rings are worth sorting by where they lie.
 const RINGS_MANY: usize = 256;
@@ -25,7 +25,7 @@ struct Edge {
 }
 
 /// The first flaw of the surface, once each ring is sound alone.
-pub(super) fn first_flaw(rings: &mut Rings, work: &mut Work) -> Found {
+pub(super) fn first_flaw(rings: &mut Rings, work: &mut WorkMeter) -> FlawResult {
     let (rings, mut touches) = (&*rings, Touches::new(rings.all().len()));
     if let Some(found) = intersections(rings, &mut touches, work)? {
         return Ok(Some(found));
@@ -45,9 +45,9 @@ pub(super) fn first_flaw(rings: &mut Rings, work: &mut Work) -> Found {
 
 fn each_polygon(
     finder: &mut RingFinder<'_>,
-    work: &mut Work,
-    rule: impl Fn(&mut RingFinder<'_>, &[Ring], &mut Work) -> Found,
-) -> Found {
+    work: &mut WorkMeter,
+    rule: impl Fn(&mut RingFinder<'_>, &[Ring], &mut WorkMeter) -> FlawResult,
+) -> FlawResult {
     let rings = finder.rings;
     for polygon in rings.by_polygon() {
         let found = rule(finder, polygon, work)?;
@@ -58,7 +58,7 @@ fn each_polygon(
     Ok(None)
 }
 
-fn intersections(rings: &Rings, touches: &mut Touches, work: &mut Work) -> Found {
+fn intersections(rings: &Rings, touches: &mut Touches, work: &mut WorkMeter) -> FlawResult {
     let mut edges = Vec::new();
     let mut segments = Vec::new();
     for (ring, place) in rings.all().iter().enumerate() {
@@ -68,7 +68,7 @@ fn intersections(rings: &Rings, touches: &mut Touches, work: &mut Work) -> Found
             segments.push((*a, *b));
         }
     }
-    let visit = |i: usize, j: usize, work: &mut Work| {
+    let visit = |i: usize, j: usize, work: &mut WorkMeter| {
         let (Some(((a, b), (c, d))), Some((first, second))) = (
             segments.get(i).copied().zip(segments.get(j).copied()),
             edges.get(i).copied().zip(edges.get(j).copied()),
@@ -137,7 +137,7 @@ impl<'a> RingFinder<'a> {
     }
 
     /// Whether a ring lies in another, given that they do not cross.
-    fn nested(&mut self, inner: &Ring, outer: &Ring, work: &mut Work) -> Result<bool, WorkBound> {
+    fn nested(&mut self, inner: &Ring, outer: &Ring, work: &mut WorkMeter) -> Result<bool, WorkBound> {
         let points = self.rings.points(inner);
         self.indexed(outer).holds(points, work)
     }
@@ -147,7 +147,7 @@ impl<'a> RingFinder<'a> {
         p: Point,
         shell: &Ring,
         holes: &[Ring],
-        work: &mut Work,
+        work: &mut WorkMeter,
     ) -> Result<Location, WorkBound> {
         let in_shell = self.indexed(shell).locate(p, work)?;
         if in_shell != Location::Inside {
@@ -173,7 +173,7 @@ fn box_of(ring: &Ring) -> Box2 {
     Box2 { min: [min_x, min_y], max: [max_x, max_y] }
 }
 
-fn hole_outside(finder: &mut RingFinder<'_>, polygon: &[Ring], work: &mut Work) -> Found {
+fn hole_outside(finder: &mut RingFinder<'_>, polygon: &[Ring], work: &mut WorkMeter) -> FlawResult {
     let Some((shell, holes)) = polygon.split_first() else { return Ok(None) };
     for hole in holes {
         work.take(1)?;
@@ -187,9 +187,9 @@ fn hole_outside(finder: &mut RingFinder<'_>, polygon: &[Ring], work: &mut Work) 
 /// Pairs of boxes where the second covers the first, along x.
 fn covered_pairs<'a>(
     rings: impl Iterator<Item = &'a Ring>,
-    work: &mut Work,
-    mut visit: impl FnMut(&'a Ring, &'a Ring, &mut Work) -> Found,
-) -> Found {
+    work: &mut WorkMeter,
+    mut visit: impl FnMut(&'a Ring, &'a Ring, &mut WorkMeter) -> FlawResult,
+) -> FlawResult {
     let mut sorted: Vec<&Ring> = rings.collect();
     if sorted.len() < 2 {
         return Ok(None);
@@ -214,14 +214,14 @@ fn covered_pairs<'a>(
     Ok(None)
 }
 
-fn nested_hole(finder: &mut RingFinder<'_>, polygon: &[Ring], work: &mut Work) -> Found {
+fn nested_hole(finder: &mut RingFinder<'_>, polygon: &[Ring], work: &mut WorkMeter) -> FlawResult {
     covered_pairs(polygon.iter().skip(1), work, |hole, outer, work| {
         let is_nested = finder.nested(hole, outer, work)?;
         Ok(is_nested.then(|| flaw(Reason::NestedHoles, start(finder.rings, hole))))
     })
 }
 
-fn nested_shell(finder: &mut RingFinder<'_>, work: &mut Work) -> Found {
+fn nested_shell(finder: &mut RingFinder<'_>, work: &mut WorkMeter) -> FlawResult {
     let rings = finder.rings;
     let holes_of = |polygon: usize| {
         let from = rings.all().partition_point(|ring| ring.polygon < polygon);

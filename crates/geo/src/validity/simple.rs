@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::pair::{Meeting, crossing, meeting};
 use super::{Point, tree};
-use crate::limits::{RecordLimits, Work, WorkBound};
+use crate::limits::{RecordLimits, WorkBound, WorkMeter};
 use crate::wkb::{Cursor, Event, Shape};
 
 /// Why a geometry does not pass as simple.
@@ -39,7 +39,7 @@ impl From<WorkBound> for NotSimple {
 /// # Errors
 /// A place where it meets itself, or the bound of work.
 pub fn is_simple(wkb: &[u8], limits: &RecordLimits) -> Result<(), NotSimple> {
-    let mut work = Work::within(limits);
+    let mut work = WorkMeter::within(limits);
     work.begin(super::edges_at_most(wkb));
     let mut cursor = Cursor::default();
     let mut open: Vec<Shape> = Vec::new();
@@ -79,7 +79,7 @@ fn check_points(points: &mut Vec<Point>) -> Result<(), NotSimple> {
     twice.map_or(Ok(()), |p| Err(NotSimple::At(p[0], p[1])))
 }
 
-fn check_lines(lines: &mut Vec<Vec<Point>>, work: &mut Work) -> Result<(), NotSimple> {
+fn check_lines(lines: &mut Vec<Vec<Point>>, work: &mut WorkMeter) -> Result<(), NotSimple> {
     for line in lines.iter_mut() {
         line.dedup();
     }

@@ -7,7 +7,7 @@
 
 use super::Point;
 use super::boxes::{Box2, FAN, in_strips, levels};
-use crate::limits::{Work, WorkBound};
+use crate::limits::{WorkBound, WorkMeter};
 
 /// Up to this many segments all pairs are compared.
 const FEW: usize = 24;
@@ -16,8 +16,8 @@ const FEW: usize = 24;
 /// returns something.
 pub(crate) fn pairs<T>(
     segments: &[(Point, Point)],
-    work: &mut Work,
-    visit: impl FnMut(usize, usize, &mut Work) -> Result<Option<T>, WorkBound>,
+    work: &mut WorkMeter,
+    visit: impl FnMut(usize, usize, &mut WorkMeter) -> Result<Option<T>, WorkBound>,
 ) -> Result<Option<T>, WorkBound> {
     boxed_pairs(segments.iter().map(|(a, b)| Box2::of(*a, *b)).collect(), work, visit)
 }
@@ -26,8 +26,8 @@ pub(crate) fn pairs<T>(
 pub(crate) fn pairs_near<T>(
     segments: &[(Point, Point)],
     apart: f64,
-    work: &mut Work,
-    visit: impl FnMut(usize, usize, &mut Work) -> Result<Option<T>, WorkBound>,
+    work: &mut WorkMeter,
+    visit: impl FnMut(usize, usize, &mut WorkMeter) -> Result<Option<T>, WorkBound>,
 ) -> Result<Option<T>, WorkBound> {
     let wide = |(a, b): &(Point, Point)| {
         let Box2 { min, max } = Box2::of(*a, *b);
@@ -40,8 +40,8 @@ pub(crate) fn pairs_near<T>(
 pub(crate) fn pairs_scattered<T>(
     segments: &[(Point, Point)],
     apart: f64,
-    work: &mut Work,
-    mut visit: impl FnMut(usize, usize, &mut Work) -> Result<Option<T>, WorkBound>,
+    work: &mut WorkMeter,
+    mut visit: impl FnMut(usize, usize, &mut WorkMeter) -> Result<Option<T>, WorkBound>,
 ) -> Result<Option<T>, WorkBound> {
     let middle = |i: usize, axis: usize| segments.get(i).map_or(0.0, |(a, b)| a[axis] + b[axis]);
     let order = in_strips(segments.len(), middle);
@@ -54,8 +54,8 @@ pub(crate) fn pairs_scattered<T>(
 
 fn boxed_pairs<T>(
     boxes: Vec<Box2>,
-    work: &mut Work,
-    mut visit: impl FnMut(usize, usize, &mut Work) -> Result<Option<T>, WorkBound>,
+    work: &mut WorkMeter,
+    mut visit: impl FnMut(usize, usize, &mut WorkMeter) -> Result<Option<T>, WorkBound>,
 ) -> Result<Option<T>, WorkBound> {
     if boxes.len() <= FEW {
         for (i, first) in boxes.iter().enumerate() {
@@ -111,8 +111,8 @@ mod tests {
             let points: Vec<Point> = points.iter().map(|(x, y)| [f64::from(*x), f64::from(*y)]).collect();
             let segments: Vec<_> = points.windows(2).map(|w| (w[0], w[1])).collect();
             let mut found = Vec::new();
-            let visit = |i, j, _: &mut Work| { found.push((i, j)); Ok(None::<()>) };
-            pairs(&segments, &mut Work::default(), visit).unwrap();
+            let visit = |i, j, _: &mut WorkMeter| { found.push((i, j)); Ok(None::<()>) };
+            pairs(&segments, &mut WorkMeter::default(), visit).unwrap();
             found.sort_unstable();
             let mut want = Vec::new();
             for i in 0..segments.len() {

@@ -37,12 +37,12 @@ pub use expectation::MetricBound;
 pub use form::{
     Action, AlertName, AlertsSpec, Arrays, AuditSpec, AutoRemedy, AxisOrderSpec, Bucket, Cast, Check,
     CircuitBreaker, Coerce, CsvRows, DeadLetters, DeletedRows, EmptyBudget, ExpectSpec, FallbackCase,
-    Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LonLat, Lookup,
-    Manifest, MissingAnswer, MosaicStep, ObjectsSpec, OnLongWait, PageEncoding, Paging, PagingBy, Per,
-    Pipeline, RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep, RateLimit,
-    RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity, SinceSpec,
-    SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource, ToleranceSpec,
-    WfsVersion, WriteMode, YamlScalar,
+    Flatten, FleetFallback, Gate, Geocode, HttpSpec, InputFormat, JitterSetting, LanesSpec, LimitsSpec,
+    LonLat, Lookup, Manifest, MissingAnswer, MosaicStep, ObjectsSpec, OnLongWait, PageEncoding, Paging,
+    PagingBy, Per, Pipeline, RasterCalc, RasterClipStep, RasterRepair, RasterStep, RasterWarp, RasterizeStep,
+    RateLimit, RateScope, Remedy, RemedyRule, RetryBudget, RetryPolicy, ServiceRetry, ServiceSpec, Severity,
+    SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource,
+    ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

@@ -8,10 +8,11 @@ use crate::docs::root;
 
 /// Every Markdown page that a reader may start from.
 fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-        .iter()
-        .map(|name| root().join(name))
-        .collect();
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+            .iter()
+            .map(|name| root().join(name))
+            .collect();
     for directory in ["docs", "docs/decisions", "docs/queues"] {
         let entries = fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));

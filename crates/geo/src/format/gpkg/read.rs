@@ -33,7 +33,7 @@ use crate::wkb::Shape;
 const STEPS_BETWEEN_CHECKS: i32 = 100_000;
 pub(super) const ROWS_PER_BATCH: usize = 4096;
 /// Size of a batch in bytes at which it ends early.
-pub(super) const BATCH_LEN_MAX: usize = 16 << 20;
+const BATCH_LEN_MAX: usize = 16 << 20;
 /// Largest text, blob or row of a layer, in bytes.
 const VALUE_LEN_MAX: i32 = 64 << 20;
 /// Largest value of the metadata tables, and largest sum of all layer names, in bytes.

@@ -14,7 +14,7 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use tidegate_core::Code;
 
-use super::read::{BATCH_LEN_MAX, GuardedFile, ROWS_PER_BATCH, push, query_error};
+use super::read::{GuardedFile, ROWS_PER_BATCH, push, query_error};
 use crate::batch::{Batch, Span};
 use crate::error::{Error, Problem};
 use crate::format::{Layer, Reader, Rejected};
@@ -23,6 +23,9 @@ use crate::schema::Schema;
 
 /// Bytes of the values of a view for each byte of its file: a join repeats values.
 const BYTES_PER_FILE_BYTE: u64 = 16;
+
+/// The bytes of a batch, of which four may be in memory: being made, waiting, in work and being written.
+const BATCH_LEN_MAX: usize = 4 << 20;
 
 /// What a view may give.
 #[derive(Clone, Copy, Debug)]

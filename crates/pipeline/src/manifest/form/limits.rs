@@ -59,7 +59,7 @@ impl Default for LimitsSpec {
             query_steps: record.query_steps_max,
             view_rows: record.view_rows_max,
             view_bytes: record.view_bytes_max,
-            in_flight_bytes: 16 << 20,
+            in_flight_bytes: 8 << 20,
         }
     }
 }
