@@ -77,7 +77,7 @@ pub fn is_vector_tile(body: &[u8]) -> bool {
     const LAYER: u64 = 3;
     let (mut rest, mut layers) = (body, 0_u64);
     while !rest.is_empty() {
-        let Some((number, value, after)) = field(rest) else { return false };
+        let Some(BufferField { number, value, after }) = field(rest) else { return false };
         if number == LAYER {
             if !value.is_some_and(is_layer) {
                 return false;
@@ -95,31 +95,40 @@ fn is_layer(body: &[u8]) -> bool {
     const NAME: u64 = 1;
     let (mut rest, mut named) = (body, false);
     while !rest.is_empty() {
-        let Some((number, value, after)) = field(rest) else { return false };
+        let Some(BufferField { number, value, after }) = field(rest) else { return false };
         named |= number == NAME && value.is_some();
         rest = after;
     }
     named
 }
 
-/// The number of the next field, its bytes if it has a length, and what comes after it.
-fn field(bytes: &[u8]) -> Option<(u64, Option<&[u8]>, &[u8])> {
+/// A field of a protocol buffer, and what comes after it.
+struct BufferField<'a> {
+    number: u64,
+    /// Its bytes, if it has a length.
+    value: Option<&'a [u8]>,
+    after: &'a [u8],
+}
+
+/// The next field.
+fn field(bytes: &[u8]) -> Option<BufferField<'_>> {
     let (tag, rest) = varint(bytes)?;
     let number = tag >> 3;
     if number == 0 {
         return None;
     }
-    match tag & 7 {
-        0 => varint(rest).map(|(_, rest)| (number, None, rest)),
-        1 => rest.get(8..).map(|rest| (number, None, rest)),
+    let (value, after) = match tag & 7 {
+        0 => (None, varint(rest)?.1),
+        1 => (None, rest.get(8..)?),
         2 => {
             let (len, rest) = varint(rest)?;
-            let (value, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-            Some((number, Some(value), rest))
+            let (value, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            (Some(value), after)
         }
-        5 => rest.get(4..).map(|rest| (number, None, rest)),
-        _ => None,
-    }
+        5 => (None, rest.get(4..)?),
+        _ => return None,
+    };
+    Some(BufferField { number, value, after })
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
