@@ -172,11 +172,11 @@ fn what_is_no_request_is_refused() {
         ("GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
         ("GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     ] {
         assert_eq!(crate::client::send(server.addr(), bytes.as_bytes()).status, status, "{bytes}");
     }
-    let chunked = "POST /geocode HTTP/1.1\r\nContent-Type: application/json\r\nConnection: close\r\n\
+    let chunked = "POST /geocode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n\
                    Transfer-Encoding: chunked\r\n\r\n7\r\n{\"addre\r\n9\r\nss\": \"a\"}\r\n0\r\n\r\n";
     let got = crate::client::send(server.addr(), chunked.as_bytes());
     assert_eq!(got.json()["results"][0]["lat"], world::place(0, "a").lat);
@@ -186,7 +186,9 @@ fn what_is_no_request_is_refused() {
 #[test]
 fn requests_can_be_pipelined() {
     let (server, _) = start(Config::default());
-    let two = format!("GET {ASK} HTTP/1.1\r\n\r\nGET {ASK} HTTP/1.1\r\nConnection: close\r\n\r\n");
+    let two = format!(
+        "GET {ASK} HTTP/1.1\r\nHost: localhost\r\n\r\nGET {ASK} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    );
     let got = crate::client::send(server.addr(), two.as_bytes());
     assert_eq!(got.body.matches("HTTP/1.1 200 OK").count(), 1);
     assert_eq!(server.stats().requests, 2);

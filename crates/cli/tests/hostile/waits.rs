@@ -111,6 +111,8 @@ fn what_comes_with_a_success_shuts_nothing_beyond_the_process() {
     for headers in [
         "\r\nRetry-After: 999999999",
         "\r\nX-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 999999999",
+        "\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 999999999",
+        "\r\nRateLimit: \"a\";r=0;t=999999999",
         "\r\nRateLimit-Policy: \"a\";q=1;w=999999999\r\nRateLimit: \"a\";r=0;t=999999999",
         "\r\nX-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 9999999999999",
     ] {

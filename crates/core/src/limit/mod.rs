@@ -370,6 +370,7 @@ impl Limiter {
     pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         self.returned(&ticket);
         self.note_table(&ticket, feedback);
+        self.hold_while_spent(now, hints);
         if self.settled_late(&ticket, now, feedback) {
             if let Feedback::Throttled { until: Some(until) } | Feedback::Failed { until: Some(until) } =
                 feedback
@@ -390,6 +391,16 @@ impl Limiter {
         if self.learn {
             self.mirror(&ticket, now, feedback, hints);
             self.note_belief(now);
+        }
+    }
+
+    /// Nothing left and a time when there is something again: a promise not to call before it, whatever else the
+    /// headers leave out. A quota that states its limit is followed by a meter, which knows what is left then.
+    fn hold_while_spent(&mut self, now: Mono, hints: &Hints) {
+        let spent = |quota: &&Quota| quota.limit.is_none() && quota.remaining == Some(0);
+        let reset = hints.quotas.iter().flatten().filter(spent).filter_map(|quota| quota.reset).max();
+        if let Some(reset) = reset {
+            self.hold_until(now + reset);
         }
     }
 

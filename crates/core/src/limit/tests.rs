@@ -230,6 +230,29 @@ fn a_short_window_told_in_milliseconds_is_followed_and_in_seconds_it_is_learned(
     assert!(accepted >= 400 && refused <= 15, "{accepted} of 500, {refused} refused");
 }
 
+#[test]
+fn nothing_left_until_a_reset_is_a_promise_whatever_else_is_missing() {
+    let spent =
+        |reset| Quota { remaining: Some(0), reset: Some(Duration::from_secs(reset)), ..Quota::default() };
+    let answers = [Feedback::Accepted, Feedback::Throttled { until: None }, Feedback::Failed { until: None }];
+    for (answer, learn) in answers.into_iter().flat_map(|answer| [(answer, true), (answer, false)]) {
+        let mut l = Limiter::new(&LimitConfig { learn, ..LimitConfig::default() });
+        let LimiterAdmit::Go(ticket) = l.admit(at(0.0)) else { panic!() };
+        let hints = Hints { quotas: [Some(spent(2)), Some(spent(4)), None, None], ..Hints::default() };
+        l.settle(ticket, at(1.0), answer, &hints);
+        assert_eq!(l.not_before(), at(5.0), "{answer:?} {learn}");
+        assert!(matches!(l.admit(at(4.9)), LimiterAdmit::At(t) if t >= at(5.0)), "{answer:?} {learn}");
+    }
+    // What is left is no such promise, and neither is a reset alone.
+    for quota in [Quota { remaining: Some(1), ..spent(4) }, Quota { remaining: None, ..spent(4) }] {
+        let mut l = Limiter::new(&LimitConfig::default());
+        let LimiterAdmit::Go(ticket) = l.admit(at(0.0)) else { panic!() };
+        let hints = Hints { quotas: [Some(quota), None, None, None], ..Hints::default() };
+        l.settle(ticket, at(1.0), Feedback::Accepted, &hints);
+        assert_eq!(l.not_before(), Mono::ZERO, "{quota:?}");
+    }
+}
+
 fn any_quota() -> impl Strategy<Value = Option<Quota>> {
     let n = || prop::option::of(prop_oneof![0u64..200, Just(u64::MAX), any::<u64>()]);
     let span = || prop::option::of((0u64..100_000_000_000).prop_map(Duration::from_nanos));
@@ -276,6 +299,8 @@ proptest! {
                 if what >= 6 {
                     gate = gate.max(until.unwrap_or(Mono::ZERO));
                 }
+                let spent = quota.filter(|q| what > 4 && q.limit.is_none() && q.remaining == Some(0));
+                gate = gate.max(spent.and_then(|q| q.reset).map_or(Mono::ZERO, |reset| now + reset));
             }
         }
         for ticket in out {
