@@ -46,6 +46,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     env: NoEnvArgs,
 
+    /// Show values of environment variables too, of a manifest that you know
+    #[arg(long, conflicts_with = "no_env")]
+    reveal: bool,
+
     /// Output format; json prints a list of problems, empty if there are none
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
@@ -74,7 +78,14 @@ impl NoEnvArgs {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let options = args.env.options(args.variables.options());
-    let results: Vec<_> = args.files.iter().map(|file| plan::read(file, &options)).collect();
+    let read = |file: &PathBuf| {
+        let mut checked = plan::read(file, &options)?;
+        if args.reveal {
+            checked.shown.clone_from(&checked.manifest);
+        }
+        Ok(checked)
+    };
+    let results: Vec<_> = args.files.iter().map(read).collect();
     for checked in results.iter().flatten() {
         for value in &checked.unchecked {
             let OpenValue { file, line, column, .. } = value;
@@ -87,7 +98,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             let Some(manifest) = &checked.shown else {
                 let names = named(&checked.unshown);
                 out::say(&format!(
-                    "tidegate validate: {}: the parts depend on {names}; give the values with --var",
+                    "tidegate validate: {}: the parts depend on {names}; give the values with --var, or add --reveal",
                     file.display()
                 ));
                 return Ok(Exit::Usage);
@@ -145,7 +156,7 @@ fn print_results(files: &[PathBuf], results: &[Result<CheckedManifest, Rejection
                 let text = match &checked.shown {
                     Some(manifest) => summary(manifest, &plan::folder(file)),
                     None => format!(
-                        "{}: valid\n\n  not shown, because numbers in it come from the environment: {}\n",
+                        "{}: valid\n\n  not shown without --reveal, because numbers in it come from the environment: {}\n",
                         file.display(),
                         named(&checked.unshown)
                     ),

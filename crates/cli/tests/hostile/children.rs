@@ -135,3 +135,48 @@ fn a_value_in_place_of_a_name_is_refused_and_not_quoted() {
         assert!(!checked.stderr.contains("hunter2"), "{section}: {}", checked.stderr);
     }
 }
+
+/// The environment of the first process whose parent is this one.
+#[cfg(target_os = "linux")]
+fn environment_of_child(parent: u32) -> String {
+    let parent = format!("PPid:\t{parent}");
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        if status.lines().any(|line| line == parent) {
+            let bytes = std::fs::read(entry.path().join("environ")).unwrap();
+            return String::from_utf8_lossy(&bytes).replace('\0', "\n");
+        }
+    }
+    panic!("no process has {parent}");
+}
+
+#[cfg(all(target_os = "linux", debug_assertions))]
+#[test]
+fn the_process_that_tries_records_gets_what_its_manifest_names() {
+    let dir = Workdir::new();
+    dir.write("in.csv", "id,v\n1,1\n2,2\n3,3\n");
+    dir.write(
+        "m.yaml",
+        &format!(
+            "pipeline:\n  id: x\n  source: {{ file: in.csv, crs: EPSG:4326 }}\n  services: {{ g: {{ profile: generic, url: \"http://127.0.0.1:9\", key: env:GEO_KEY }} }}\n  steps: [{{ coerce: {{ fields: {{ v: int }} }} }}]\n  sink: {{ file: out.gpkg, key: [id] }}\n  dead_letters: {{}}{POLICY}"
+        ),
+    );
+    // Two deaths at the same record.
+    for resume in [&["run", "m.yaml"][..], &["run", "m.yaml", "--resume"]] {
+        let died = command(&dir, resume).env("TIDEGATE_CRASH", "record:1").output().unwrap();
+        assert_eq!(died.status.code(), None, "{}", String::from_utf8_lossy(&died.stderr));
+    }
+    let hold = format!("record:1={}", dir.path("gate").display());
+    let mut run = command(&dir, &["run", "m.yaml", "--resume"]).env("TIDEGATE_HOLD", hold).spawn().unwrap();
+    while !dir.path("gate.here").exists() {
+        assert!(run.try_wait().unwrap().is_none(), "it did not come to the record");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let seen = environment_of_child(run.id());
+    std::fs::write(dir.path("gate"), "").unwrap();
+    let ended: Ran = run.wait_with_output().unwrap().into();
+    assert!(seen.contains("planted-geo") && seen.contains("PATH="), "{seen}");
+    // AWS_ is for the object stores of the manifest.
+    assert!(!seen.contains("planted-db") && !seen.contains("planted-named"), "{seen}");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

@@ -270,6 +270,8 @@ fn a_valid_manifest_shows_no_value_of_the_environment() {
     assert_eq!(made.code, 0, "{}", made.stderr);
     assert!(!made.stdout.contains(PIN) && made.stdout.contains("${PIN}"), "{}", made.stdout);
     dir.write("n.yaml", &format!("pipeline:\n  id: x\n{numbers}"));
+    let made = ran(&dir, &["validate", "--reveal", "m.yaml"]);
+    assert!(made.code == 0 && made.stdout.starts_with(SECRET), "{} {}", made.stdout, made.stderr);
     // Its default is written in the file.
     let made = ran(&dir, &["validate", "--no-env", "n.yaml"]);
     assert!(made.code == 0 && made.stdout.contains("at most 2,"), "{} {}", made.stdout, made.stderr);
