@@ -1,6 +1,7 @@
 //! Dead letters: how fast they are durable, beside PostgreSQL with the same tables and beside bare
 //! Redis Streams, in the same run; and how fast a million of them is looked through.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints, and fails loudly")]
+#![allow(clippy::disallowed_methods, reason = "a bench starts the programs that it measures")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

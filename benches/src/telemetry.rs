@@ -5,6 +5,7 @@
 //! a busy machine the clock says how busy it is. The median of the pairs' differences is printed
 //! with its target. Run it with `cargo run --release -p tidegate-benches --bin bench-telemetry`;
 //! `-- --rows 20000 --pairs 11 --tidegate PATH` chooses otherwise.
+#![allow(clippy::disallowed_methods, reason = "a bench starts the programs that it measures")]
 
 use std::error::Error;
 use std::fs::{self, File};

@@ -5,6 +5,7 @@
 //! its CPU time is its own. Clients run one after the other, never together. All is bounded: by
 //! the rows of a scenario, by the number of runs and by a time limit for each.
 #![allow(clippy::print_stdout)]
+#![allow(clippy::disallowed_methods, reason = "a bench starts the programs that it measures")]
 
 mod client;
 #[path = "../peers.rs"]

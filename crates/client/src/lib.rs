@@ -12,6 +12,7 @@
 //! | `cache` | the response cache, with the feature `cache` |
 //! | [`store`] | object stores through lanes, with the feature `object-store` |
 //! | `postgres_tls` | TLS to PostgreSQL, with the feature `postgres` |
+//! | [`child`] | starts programs, with no more of the environment than they need |
 //! | [`adapter`] | adapters for other HTTP clients; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations with units, such as `1m30s` |
 //! | [`durable`] | atomic, durable replacement of small files |
@@ -29,6 +30,7 @@ pub mod adapter;
 #[cfg(feature = "cache")]
 pub mod cache;
 pub mod call;
+pub mod child;
 pub mod durable;
 pub mod duration;
 pub mod http;

@@ -15,7 +15,6 @@ use postgres::types::ToSql;
 use postgres::{Error, Row, Statement, ToStatement};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config};
 
 pub use tidegate_client::postgres_tls::tls_failure;
@@ -50,7 +49,9 @@ impl BoundedConfig {
     pub fn parse(text: &str) -> Result<BoundedConfig, String> {
         let (text, own) = take_pairs(text, |name| name == REPLY_TIMEOUT || tls::NAMES.contains(&name));
         let reply_timeout = reply_timeout(&own)?;
-        let mut config: Config = text.parse().map_err(|_| invalid(&text))?;
+        // Where there is no query, nothing was taken out: a setting of ours would be lost.
+        let lost = !text.contains("://") && tls::NAMES.iter().any(|name| text.contains(&format!("{name}=")));
+        let mut config: Config = text.parse().ok().filter(|_| !lost).ok_or_else(|| invalid(&text))?;
         let tls = TlsSettings::read(&own, &mut config)?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(10));
@@ -68,10 +69,9 @@ impl BoundedConfig {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
             return Err(Error::__private_api_timeout());
         };
-        let (client, connection) = runtime.block_on(self.connect_async())?;
-        let connection = runtime.spawn(connection);
+        let tls::PostgresConnection { client, connection, tls } = runtime.block_on(self.open())?;
+        let connection = runtime.spawn(async move { drop(connection.await) });
         let open = Some(OpenConnection { runtime, client, connection });
-        let tls = PostgresTls::new(&self.tls, self.config.get_ssl_mode());
         Ok(BoundedClient { open, reply_timeout: self.reply_timeout, tls })
     }
 
@@ -81,21 +81,13 @@ impl BoundedConfig {
     /// # Errors
     /// The error of the connection, or that it took too long.
     pub async fn connect_async(&self) -> Result<(Client, BoxFuture<'static, ()>), Error> {
-        let connect = async |config: Config| {
-            let tls = PostgresTls::new(&self.tls, config.get_ssl_mode());
-            let connected = tokio::time::timeout(self.reply_timeout, config.connect(tls)).await;
-            connected.unwrap_or_else(|_| Err(Error::__private_api_timeout()))
-        };
-        let mut connected = connect(self.config.clone()).await;
-        if self.config.get_ssl_mode() == SslMode::Prefer
-            && connected.as_ref().err().is_some_and(tls::may_work_without)
-        {
-            let mut plain = self.config.clone();
-            plain.ssl_mode(SslMode::Disable);
-            connected = connect(plain).await.or(connected);
-        }
-        let (client, connection) = connected?;
+        let tls::PostgresConnection { client, connection, .. } = self.open().await?;
         Ok((client, Box::pin(async move { drop(connection.await) })))
+    }
+
+    async fn open(&self) -> Result<tls::PostgresConnection, Error> {
+        let connected = tokio::time::timeout(self.reply_timeout, tls::connect(&self.config, &self.tls)).await;
+        connected.unwrap_or_else(|_| Err(Error::__private_api_timeout()))
     }
 }
 
@@ -104,7 +96,7 @@ impl BoundedConfig {
     /// end of a sentence; may be empty.
     #[must_use]
     pub fn advice(&self, error: &Error) -> &'static str {
-        self.tls.advice(self.config.get_ssl_mode(), error)
+        self.tls.advice(error)
     }
 }
 
@@ -151,6 +143,18 @@ struct OpenConnection {
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl BoundedClient {
+    /// What the connection uses, and why: TLS, the check of the certificate, the password.
+    #[must_use]
+    pub fn security(&self) -> String {
+        self.tls.used()
+    }
+
+    /// Whether anybody between here and another machine may read or change what is sent.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.tls.is_exposed()
+    }
+
     /// Whether a new connection is needed.
     #[must_use]
     pub fn is_closed(&self) -> bool {

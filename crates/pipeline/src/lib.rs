@@ -39,5 +39,5 @@ pub mod traffic;
 pub mod worker;
 
 // Modules of other crates, under their own names.
-use tidegate_client::{cache, call, durable, http, lane, lock, objects, profile, secret, store};
+use tidegate_client::{cache, call, child, durable, http, lane, lock, objects, profile, secret, store};
 use tidegate_ledger::{audit, letter};

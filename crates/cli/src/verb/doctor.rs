@@ -30,6 +30,9 @@ pub(crate) struct Args {
     #[arg(value_name = "MANIFEST")]
     file: Option<PathBuf>,
 
+    #[command(flatten)]
+    include: plan::IncludeArgs,
+
     /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
@@ -45,7 +48,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let manifest = match &args.file {
-        Some(file) => match plan::load(file) {
+        Some(file) => match plan::load(file, &args.include.options()) {
             Some(manifest) => Some((manifest, plan::folder(file))),
             None => return Ok(Exit::Usage),
         },

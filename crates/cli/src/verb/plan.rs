@@ -1,15 +1,15 @@
 //! `tidegate plan`: shows what a run would do.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate_core::quote::shell;
 use tidegate_geo::format::Format;
-use tidegate_pipeline::manifest::{self, Manifest, human};
+use tidegate_pipeline::manifest::{self, CheckedManifest, Manifest, ManifestOptions, Rejection, human};
 use tidegate_pipeline::run::{PagePlan, Plan, RetryPlan, plan};
 
 use crate::exit::Exit;
@@ -66,23 +66,69 @@ pub(crate) fn price(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Values for the variables of a manifest.
+/// Where a manifest may include files.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct IncludeArgs {
+    /// Directory in which a manifest may include files, besides its repository or its own directory; may be
+    /// repeated
+    #[arg(long, value_name = "DIR")]
+    allow_include: Vec<PathBuf>,
+}
+
+impl IncludeArgs {
+    /// With no values for variables.
+    pub(crate) fn options(&self) -> ManifestOptions {
+        ManifestOptions { allow_include: self.allow_include.clone(), ..ManifestOptions::default() }
+    }
+}
+
+/// A manifest that is a word of its own.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct ManifestArg {
+    /// Manifest file
+    #[arg(value_name = "MANIFEST")]
+    pub(crate) manifest: PathBuf,
+
+    #[command(flatten)]
+    include: IncludeArgs,
+}
+
+impl ManifestArg {
+    /// Loads it; `None` after printing its problems.
+    pub(crate) fn load(&self) -> Option<Manifest> {
+        load(&self.manifest, &self.include.options())
+    }
+}
+
+/// Values for the variables of a manifest, and where it may include files.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct VariableArgs {
     /// Value for ${NAME} in the manifest, before that of the environment; may be repeated
     #[arg(long = "var", value_name = "NAME=VALUE", value_parser = variable)]
     variables: Vec<(String, String)>,
+
+    #[command(flatten)]
+    include: IncludeArgs,
 }
 
 impl VariableArgs {
-    pub(crate) fn map(&self) -> BTreeMap<String, String> {
-        self.variables.iter().cloned().collect()
+    pub(crate) fn options(&self) -> ManifestOptions {
+        ManifestOptions { variables: self.variables.iter().cloned().collect(), ..self.include.options() }
     }
 
-    /// Each as `NAME=VALUE`.
-    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
-        self.variables.iter().map(|(name, value)| format!("{name}={value}"))
+    /// Each as an option, to be pasted.
+    pub(crate) fn words(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.variables {
+            text.push_str(&format!(" --var {}", shell(&format!("{name}={value}"))));
+        }
+        for dir in &self.include.allow_include {
+            text.push_str(&format!(" --allow-include {}", shell(&dir.display().to_string())));
+        }
+        text
     }
 }
 
@@ -95,20 +141,24 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Loads a manifest; `None` after printing its problems.
-pub(crate) fn load(file: &Path) -> Option<Manifest> {
-    load_with(file, &BTreeMap::new())
+/// Checks a manifest in a file, or on standard input.
+pub(crate) fn read(file: &Path, options: &ManifestOptions) -> Result<CheckedManifest, Rejection> {
+    if file == Path::new("-") {
+        manifest::check_reader(out::input_name(), out::input(), options)
+    } else {
+        manifest::check_file(file, options)
+    }
 }
 
-/// Loads a manifest with these variables; `None` after printing its problems.
-pub(crate) fn load_with(file: &Path, variables: &BTreeMap<String, String>) -> Option<Manifest> {
-    let loaded = if file == Path::new("-") {
-        manifest::from_reader_with(out::input_name(), out::input(), variables)
-    } else {
-        manifest::load_with(file, variables)
-    };
-    match loaded {
-        Ok(manifest) => Some(manifest),
+/// Loads a manifest; `None` after printing its problems.
+pub(crate) fn load(file: &Path, options: &ManifestOptions) -> Option<Manifest> {
+    load_checked(file, options)?.manifest
+}
+
+/// Checks a manifest; `None` after printing its problems.
+fn load_checked(file: &Path, options: &ManifestOptions) -> Option<CheckedManifest> {
+    match read(file, options) {
+        Ok(checked) => Some(checked),
         Err(_) if data_format(file).is_some() => {
             let (name, format) = (file.display().to_string(), data_format(file).unwrap_or_default());
             out::say(&format!(
@@ -122,6 +172,39 @@ pub(crate) fn load_with(file: &Path, variables: &BTreeMap<String, String>) -> Op
             let plural = if count == 1 { "" } else { "s" };
             out::say(&format!("{}{count} problem{plural} found", rejection.render(out::color())));
             None
+        }
+    }
+}
+
+/// The shortest value of a variable that is masked in a plan. A shorter one is in too many words.
+const MASKED_MIN: usize = 4;
+
+/// Values of variables of the environment, which a plan does not show.
+#[derive(Default)]
+pub(crate) struct HiddenValues(Vec<(String, String)>);
+
+impl HiddenValues {
+    fn of(substituted: Vec<(String, String)>) -> HiddenValues {
+        let mut values = substituted;
+        values.retain(|(_, value)| value.len() >= MASKED_MIN);
+        // A value may be a part of another.
+        values.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
+        HiddenValues(values)
+    }
+
+    fn text(&self, text: &str) -> String {
+        self.0
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| text.replace(value, &format!("${{{name}}}")))
+    }
+
+    /// The texts of a document; its numbers and names stay as they are.
+    fn json(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.text(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.json(item)),
+            _ => {}
         }
     }
 }
@@ -143,15 +226,11 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    match load_with(&args.file, &args.variables.map()) {
-        Some(manifest) => print_plan(
-            &manifest,
-            &args.file,
-            args.format,
-            Estimate { price: args.price, records: args.records },
-        ),
-        None => Ok(Exit::Usage),
-    }
+    let Some(checked) = load_checked(&args.file, &args.variables.options()) else { return Ok(Exit::Usage) };
+    let Some(manifest) = checked.manifest else { return Ok(Exit::Usage) };
+    let estimate = Estimate { price: args.price, records: args.records };
+    let hidden = HiddenValues::of(checked.substituted);
+    print_hiding(&manifest, &args.file, args.format, estimate, &hidden)
 }
 
 /// Estimates from the command line, for what the services do not declare.
@@ -168,7 +247,17 @@ pub(crate) fn print_plan(
     manifest: &Manifest,
     file: &Path,
     format: OutputFormat,
+    estimate: Estimate,
+) -> io::Result<Exit> {
+    print_hiding(manifest, file, format, estimate, &HiddenValues::default())
+}
+
+fn print_hiding(
+    manifest: &Manifest,
+    file: &Path,
+    format: OutputFormat,
     Estimate { price, records }: Estimate,
+    hidden: &HiddenValues,
 ) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
         Ok(plan) => {
@@ -185,10 +274,11 @@ pub(crate) fn print_plan(
                 .flatten()
                 .collect();
             match format {
-                OutputFormat::Table => out::data(&table(&plan, &predictions))?,
+                OutputFormat::Table => out::data(&hidden.text(&table(&plan, &predictions)))?,
                 OutputFormat::Json => {
                     let mut value = serde_json::json!(plan);
                     value["predictions"] = serde_json::json!(predictions);
+                    hidden.json(&mut value);
                     out::data(&format!("{value:#}\n"))?;
                 }
             }
@@ -201,7 +291,7 @@ pub(crate) fn print_plan(
         Err(what) => {
             // A preset has no file.
             let about = if file == Path::new("") { String::new() } else { format!("{}: ", file.display()) };
-            out::say(&format!("tidegate: {about}{what}"));
+            out::say(&format!("tidegate: {about}{}", hidden.text(&what.to_string())));
             Ok(Exit::from(&what))
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let Some(manifest) = plan::load_with(&args.file, &args.variables.map()) else { return Ok(Exit::Usage) };
+    let Some(manifest) = plan::load(&args.file, &args.variables.options()) else { return Ok(Exit::Usage) };
     if args.dry_run {
         return plan::print_plan(&manifest, &args.file, args.format, plan::Estimate::default());
     }

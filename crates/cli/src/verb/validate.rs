@@ -3,13 +3,14 @@
 //! For a valid manifest it prints the policy with defaults, for an invalid one every problem with
 //! its line and column.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_pipeline::gate::all_gates;
-use tidegate_pipeline::manifest::{self, Manifest, Rejection, StepSpec};
+use tidegate_pipeline::manifest::{
+    CheckedManifest, Manifest, ManifestOptions, OpenValue, Rejection, StepSpec,
+};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
@@ -21,6 +22,8 @@ use crate::verb::plan;
 ///
 /// Read only the given files and the files they include. For a valid manifest, print its parts and
 /// the effective policy with defaults; for an invalid one, print every problem with line and column.
+/// Values of environment variables are not shown. To run the manifest of a stranger is to run the code of
+/// a stranger: to check one on a machine that holds secrets, use --no-env, and read it before you run it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,6 +31,7 @@ Examples:
   tidegate validate pipelines/*.yaml
   tidegate validate --format json parcels.yaml
   tidegate validate --parts parcels.yaml
+  tidegate validate --no-env pull-request/*.yaml
   generate-manifest | tidegate validate -
 
 Exit codes: 0 all manifests are valid; 2 at least one is not.")]
@@ -39,6 +43,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     variables: plan::VariableArgs,
 
+    #[command(flatten)]
+    env: NoEnvArgs,
+
+    /// Show values of environment variables too, of a manifest that you know
+    #[arg(long, conflicts_with = "no_env")]
+    reveal: bool,
+
     /// Output format; json prints a list of problems, empty if there are none
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
@@ -48,12 +59,53 @@ pub(crate) struct Args {
     parts: bool,
 }
 
+/// Whether the environment is read.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct NoEnvArgs {
+    /// Read no environment variable: ${NAME} without a default stays as it is written, and what depends on it
+    /// is not checked, which is said
+    #[arg(long)]
+    no_env: bool,
+}
+
+impl NoEnvArgs {
+    /// These options, with or without the environment.
+    pub(crate) fn options(&self, options: ManifestOptions) -> ManifestOptions {
+        ManifestOptions { no_env: self.no_env, ..options }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let results: Vec<_> = args.files.iter().map(|file| read(file, &args.variables.map())).collect();
+    let options = args.env.options(args.variables.options());
+    let read = |file: &PathBuf| {
+        let mut checked = plan::read(file, &options)?;
+        if args.reveal {
+            checked.shown.clone_from(&checked.manifest);
+        }
+        Ok(checked)
+    };
+    let results: Vec<_> = args.files.iter().map(read).collect();
+    for checked in results.iter().flatten() {
+        for value in &checked.unchecked {
+            let OpenValue { file, line, column, .. } = value;
+            out::say(&format!("{file}:{line}:{column}: not checked: the value of {}", named([value])));
+        }
+    }
     if args.parts && results.iter().all(Result::is_ok) {
-        let valid = args.files.iter().zip(results.iter().flatten());
-        let parts: Vec<_> = valid.map(|(file, manifest)| parts(file, manifest)).collect();
-        out::data(&format!("{:#}\n", json!(parts)))?;
+        let mut all = Vec::new();
+        for (file, checked) in args.files.iter().zip(results.iter().flatten()) {
+            let Some(manifest) = &checked.shown else {
+                let names = named(&checked.unshown);
+                out::say(&format!(
+                    "tidegate validate: {}: the parts depend on {names}; give the values with --var, or add --reveal",
+                    file.display()
+                ));
+                return Ok(Exit::Usage);
+            };
+            all.push(parts(file, manifest));
+        }
+        out::data(&format!("{:#}\n", json!(all)))?;
         return Ok(Exit::Done);
     }
     match args.format {
@@ -70,12 +122,13 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(if results.iter().all(Result::is_ok) { Exit::Done } else { Exit::Usage })
 }
 
-fn read(file: &Path, variables: &BTreeMap<String, String>) -> Result<Manifest, Rejection> {
-    if file == Path::new("-") {
-        manifest::from_reader_with(out::input_name(), out::input(), variables)
-    } else {
-        manifest::load_with(file, variables)
-    }
+/// The variables of these values.
+fn named<'a>(values: impl IntoIterator<Item = &'a OpenValue>) -> String {
+    let mut names: Vec<String> =
+        values.into_iter().flat_map(|value| &value.variables).map(|name| format!("${{{name}}}")).collect();
+    names.sort();
+    names.dedup();
+    names.join(", ")
 }
 
 /// The parts of a manifest, for programs. `check` names the asset check of a gate in Dagster.
@@ -94,13 +147,21 @@ fn parts(file: &Path, manifest: &Manifest) -> Value {
 }
 
 /// Prints summaries of valid manifests as data, problems of the others as messages.
-fn print_results(files: &[PathBuf], results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
+fn print_results(files: &[PathBuf], results: &[Result<CheckedManifest, Rejection>]) -> io::Result<()> {
     let mut first = true;
     for (file, result) in files.iter().zip(results) {
         match result {
-            Ok(manifest) => {
+            Ok(checked) => {
                 let gap = if first { "" } else { "\n" };
-                out::data(&format!("{gap}{}", summary(manifest, &plan::folder(file))))?;
+                let text = match &checked.shown {
+                    Some(manifest) => summary(manifest, &plan::folder(file)),
+                    None => format!(
+                        "{}: valid\n\n  not shown without --reveal, because numbers in it come from the environment: {}\n",
+                        file.display(),
+                        named(&checked.unshown)
+                    ),
+                };
+                out::data(&format!("{gap}{text}"))?;
                 first = false;
             }
             Err(rejection) => {

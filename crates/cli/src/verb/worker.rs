@@ -47,6 +47,9 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
+    #[command(flatten)]
+    include: plan::IncludeArgs,
+
     /// End when the queues have nothing that can be delivered now
     #[arg(long)]
     once: bool,
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let mut jobs = Vec::new();
     for file in &args.files {
-        let Some(manifest) = plan::load(file) else { return Ok(Exit::Usage) };
+        let Some(manifest) = plan::load(file, &args.include.options()) else { return Ok(Exit::Usage) };
         let run =
             RunOptions { folder: plan::folder(file), ..RunOptions::of_preset(&args.state, false, false) };
         let run = RunOptions { from_options: false, atomic: false, ..run };

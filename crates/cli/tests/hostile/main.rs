@@ -2,16 +2,20 @@
 //! each ends in an answer with its place, within the memory and the time that [`limits`] allows. And
 //! what is not a file: a topic per module.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
+#![allow(clippy::disallowed_methods, reason = "a test starts programs and reaches databases in its own way")]
 
 mod addresses_in_data;
 mod blobs;
+mod children;
 mod columns;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+mod disclosure;
 mod labels;
 mod limits;
 mod paths_in_data;
+mod postgres_password;
 mod rasters;
 mod rebinding;
 mod store_is_not_code;

@@ -128,7 +128,10 @@ fn an_expectation_that_means_nothing_is_refused_at_its_place() {
 #[test]
 fn a_scenario_includes_the_policy_of_a_manifest() {
     let work = tempfile::tempdir().unwrap();
-    std::fs::create_dir(work.path().join("scenarios")).unwrap();
+    // An include stays below the repository.
+    for folder in ["scenarios", ".git"] {
+        std::fs::create_dir(work.path().join(folder)).unwrap();
+    }
     let policy = work.path().join("policy.yaml");
     let scenario = work.path().join("scenarios/outage.yaml");
     let text = "name: outage
@@ -206,7 +209,7 @@ fn the_hooks_for_pre_commit_run() {
         assert_eq!(tidegate(&args).code, 2, "{entry}");
         entries.push(entry.to_owned());
     }
-    assert_eq!(entries, ["tidegate validate", "tidegate simulate"]);
+    assert_eq!(entries, ["tidegate validate --no-env", "tidegate simulate --no-env"]);
 }
 
 #[test]

@@ -1,4 +1,8 @@
-#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests may fail loudly, and start programs"
+)]
 
 use std::fs;
 use std::path::Path;

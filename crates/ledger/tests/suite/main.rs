@@ -6,6 +6,7 @@
     clippy::indexing_slicing,
     reason = "tests may fail loudly"
 )]
+#![allow(clippy::disallowed_methods, reason = "a test starts programs and reaches databases in its own way")]
 
 mod audit;
 mod letter;

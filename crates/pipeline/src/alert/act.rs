@@ -1,6 +1,7 @@
 //! The actions of an alert: a webhook, a command, the exit code.
 
 use super::PATIENCE;
+use crate::child;
 use crate::http::{
     Allow, Client, ClientConfig, Credential, CredentialLocation, Exchange, Request, ServiceDialect, Trace,
 };
@@ -10,7 +11,7 @@ use crate::manifest::Action;
 use crate::secret::{Redactor, SecretRef};
 use crate::telemetry::trace;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Rng;
@@ -25,6 +26,8 @@ pub(super) struct PreparedAction {
     pub(super) exit_code: bool,
     webhook: Option<(Exchange, Request)>,
     command: Vec<String>,
+    /// The variables that the command gets.
+    env: Vec<String>,
 }
 
 impl PreparedAction {
@@ -35,6 +38,7 @@ impl PreparedAction {
             exit_code: form.exit_code,
             webhook,
             command: form.command.clone(),
+            env: form.env.clone(),
         })
     }
 
@@ -69,7 +73,8 @@ impl PreparedAction {
         }
         let Some((program, arguments)) = self.command.split_first() else { return Ok(()) };
         let (program, arguments, change) = (program.clone(), arguments.to_vec(), change.clone());
-        let running = tokio::task::spawn_blocking(move || run(&program, &arguments, &change, &body));
+        let env = self.env.clone();
+        let running = tokio::task::spawn_blocking(move || run(&program, (&arguments, &env), &change, &body));
         running.await.map_err(|e| e.to_string())?
     }
 }
@@ -128,9 +133,15 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
 
 /// Runs a program without a shell: the alert is in its environment and, as JSON, on its standard
 /// input. Its output is not read.
-fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) -> Result<(), String> {
+fn run(
+    program: &str,
+    (arguments, env): (&[String], &[String]),
+    change: &AlertChange,
+    body: &str,
+) -> Result<(), String> {
     let fail = |why: String| format!("the command {program} {why}");
-    let mut child = Command::new(program)
+    let mut child = child::command(program, env)
+        .map_err(|e| fail(format!("cannot be started: {e}")))?
         .args(arguments)
         .env("TIDEGATE_ALERT", change.alert.name())
         .env("TIDEGATE_ALERT_FIRING", if change.firing { "1" } else { "0" })

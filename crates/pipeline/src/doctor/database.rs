@@ -1,8 +1,64 @@
-//! Checks the table of a sink in PostgreSQL.
+//! Checks the databases of a manifest: the table of a sink, and how each database is reached.
 
 use super::Diagnosis;
-use crate::manifest;
-use crate::sink::postgis::{config, quote};
+use crate::manifest::{self, Manifest};
+use crate::sink::SinkError;
+use crate::sink::postgis::{config, could_not_connect, quote};
+use tidegate_client::postgres_tls::take_pairs;
+
+/// What the connections to the databases of a manifest use, and why.
+pub(super) fn connections(manifest: &Manifest) -> Vec<Diagnosis> {
+    let form = &manifest.pipeline;
+    let table = |table: &manifest::SinkTable| table.url.clone();
+    let places = [
+        ("sink", form.sink.as_ref().and_then(|sink| sink.postgis.as_ref()).map(table)),
+        ("source", form.source.as_ref().and_then(|source| source.postgis.as_ref()).map(|t| t.url.clone())),
+        ("dead letters", form.dead_letters.as_ref().and_then(|letters| letters.store.clone())),
+        ("queue", form.source.as_ref().and_then(|source| source.queue.clone())),
+    ];
+    let mut found = Vec::new();
+    for (name, place) in places {
+        if let Some(text) = place.and_then(|place| database_url(&place)) {
+            found.push(connection(&format!("{name}: connection"), &text));
+        }
+    }
+    found
+}
+
+/// The URL of a place, or of what it refers to, if it is one of a database.
+fn database_url(place: &str) -> Option<String> {
+    let text = match place.parse::<crate::secret::SecretRef>() {
+        // What cannot be read is reported where it is used.
+        Ok(from) => from.fetch().ok()?.reveal().to_owned(),
+        Err(_) => place.to_owned(),
+    };
+    let is_one = text.starts_with("postgres://") || text.starts_with("postgresql://");
+    // These are settings of a store and of a queue.
+    is_one.then(|| take_pairs(&text, |name| matches!(name, "schema" | "queue")).0)
+}
+
+/// What a connection uses, and why.
+fn connection(check: &str, url: &str) -> Diagnosis {
+    let connected = config(url).map_err(|e| (e, false)).and_then(|config| {
+        config.connect().map_err(|e| {
+            let why = could_not_connect(&config, &e);
+            (why.to_string(), matches!(why, SinkError::Transient { .. }))
+        })
+    });
+    match connected {
+        Ok(client) if client.is_exposed() => Diagnosis::warn(
+            check,
+            client.security(),
+            "set sslmode=verify-full, so that the server proves who it is",
+        ),
+        Ok(client) => Diagnosis::ok(check, client.security()),
+        Err((why, is_down)) => {
+            let finding =
+                Diagnosis::fail(check, why, "check the settings of the database URL: docs/pipeline.md");
+            if is_down { finding.theirs() } else { finding }
+        }
+    }
+}
 
 /// Whether the table can be written, or created.
 pub(super) fn database(table: &manifest::SinkTable) -> Diagnosis {

@@ -99,6 +99,7 @@ pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str
     if let Some((manifest, folder)) = manifest {
         let (services, answers) = remote::services(manifest);
         found.extend(local::pipeline(manifest, folder, state, answers));
+        found.extend(database::connections(manifest));
         found.extend(queue::queue(manifest, folder));
         found.extend(services);
     }

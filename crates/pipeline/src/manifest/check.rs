@@ -19,12 +19,19 @@ use super::words::{
 };
 
 /// The part of the tree that fits the schema, as JSON. Everything else is reported in `problems`.
-pub(super) fn check(root: &YamlNode, schema: &Json, problems: &mut Vec<ManifestProblem>) -> Option<Json> {
-    ManifestChecker { problems }.node(root, root.place.clone(), schema, "the manifest")
+/// Values that are left open and are no text are in `missing`, by their places, and not in the JSON.
+pub(super) fn check(
+    root: &YamlNode,
+    schema: &Json,
+    problems: &mut Vec<ManifestProblem>,
+    missing: &mut Vec<ByteRange>,
+) -> Option<Json> {
+    ManifestChecker { problems, missing }.node(root, root.place.clone(), schema, "the manifest")
 }
 
 struct ManifestChecker<'a> {
     problems: &'a mut Vec<ManifestProblem>,
+    missing: &'a mut Vec<ByteRange>,
 }
 
 impl ManifestChecker<'_> {
@@ -42,6 +49,9 @@ impl ManifestChecker<'_> {
                 schema,
                 name,
             );
+        }
+        if let YamlValue::Open(text) = &node.value {
+            return self.open(node, text, schema);
         }
         match (kind(schema), &node.value) {
             ("object", YamlValue::Map(entries)) => Some(self.object(entries, home, schema, name)),
@@ -68,6 +78,16 @@ impl ManifestChecker<'_> {
             },
             _ => self.mismatch(node, home, schema, name),
         }
+    }
+
+    /// A value that is left open: a text stays as it is written, anything else is missing.
+    fn open(&mut self, node: &YamlNode, text: &str, schema: &Json) -> Option<Json> {
+        let is_text = matches!(kind(schema), "string" | "scalar") || free_text(schema).is_some();
+        if is_text {
+            return Some(Json::String(text.to_owned()));
+        }
+        self.missing.push(node.place.clone());
+        None
     }
 
     fn object(
@@ -184,6 +204,10 @@ impl ManifestChecker<'_> {
         let name = format!("`{key}`");
         let advice = format!("write a duration such as `1m30s`, or `{key}{SECONDS}` with a number");
         let message = match &node.value {
+            YamlValue::Open(_) => {
+                self.missing.push(node.place.clone());
+                return None;
+            }
             YamlValue::Text(text) | YamlValue::Env(text) => match duration::seconds(text) {
                 Ok(seconds) => {
                     let wanted =

@@ -137,8 +137,8 @@ fn value(metric: &str, node: &YamlNode, problems: &mut Vec<ManifestProblem>) {
         YamlValue::Float(number) => YamlScalar::Float(*number),
         YamlValue::Text(text) | YamlValue::Env(text) => YamlScalar::Text(text.clone()),
         YamlValue::Null | YamlValue::Bool(_) => YamlScalar::Null,
-        // The schema reports these.
-        YamlValue::List(_) | YamlValue::Map(_) => return,
+        // The schema reports these, and an open value may be anything.
+        YamlValue::List(_) | YamlValue::Map(_) | YamlValue::Open(_) => return,
     };
     if MetricBound::of(metric, &scalar).is_none() {
         let message = format!("`{metric}` cannot be {}", found(&node.value));

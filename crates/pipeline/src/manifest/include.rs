@@ -3,29 +3,55 @@
 //! The texts of all files are concatenated, so that a position is still one byte range and every
 //! error, in whichever file, is shown at its own line ([`Texts`]).
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use super::origin::{self, IncludeRoots};
 use super::problem::{ManifestProblem, Texts, quoted};
 use super::schema::SECONDS;
 use super::tree::{self, YamlNode, YamlValue};
-use super::{BYTES_MAX, unreadable};
 
 /// The most included files in total.
 const FILES_MAX: usize = 16;
+
+/// Who named the files that a manifest includes.
+#[derive(Clone, Copy)]
+pub(super) enum Includer {
+    /// The manifest did.
+    Manifest,
+    /// A person did, on the command line.
+    Person,
+}
+
+/// A file to include.
+#[derive(Clone)]
+struct WantedFile {
+    path: PathBuf,
+    place: tree::ByteRange,
+    /// Where it may be; anywhere if a person named it.
+    roots: Option<Rc<IncludeRoots>>,
+}
 
 /// Merges the included files below the manifest. `file` is the name of the manifest.
 pub(super) fn resolve(
     mut root: YamlNode,
     file: &str,
+    (includer, allowed): (Includer, &[PathBuf]),
     texts: &mut Texts,
     problems: &mut Vec<ManifestProblem>,
 ) -> YamlNode {
+    if root.at(&["include"]).is_none() {
+        return root;
+    }
     let mut open: Vec<PathBuf> = vec![PathBuf::from(file)];
-    let mut wanted = names(&root, Path::new(file));
+    let roots = match includer {
+        Includer::Manifest => Some(Rc::new(IncludeRoots::of(Path::new(file), allowed))),
+        Includer::Person => None,
+    };
+    let mut wanted = names(&root, Path::new(file), roots.as_ref());
     let mut at = 0;
     while at < wanted.len() {
-        let Some((path, place)) = wanted.get(at).cloned() else { break };
+        let Some(WantedFile { path, place, roots }) = wanted.get(at).cloned() else { break };
         at += 1;
         let same = |known: &PathBuf| {
             known == &path || matches!((known.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b)
@@ -35,11 +61,16 @@ pub(super) fn resolve(
             problems.push(ManifestProblem::new("include", place, message).help("include each file once"));
             continue;
         }
-        let text = match read(&path) {
+        let text = match origin::read(&path, roots.as_deref()) {
             Ok(text) => text,
             Err(why) => {
                 let message = format!("cannot include {}: {why}", quoted(&path.display().to_string()));
-                problems.push(ManifestProblem::new("include", place, message).help("check the path"));
+                let help = if why.starts_with("it is outside") {
+                    "move it below the folder of the manifest, or allow its directory with `--allow-include DIR`"
+                } else {
+                    "check the path"
+                };
+                problems.push(ManifestProblem::new("include", place, message).help(help));
                 continue;
             }
         };
@@ -55,7 +86,9 @@ pub(super) fn resolve(
                     );
                     continue;
                 }
-                wanted.extend(names(&node, &path));
+                let own = || Rc::new(IncludeRoots::of(&path, allowed));
+                let roots = roots.unwrap_or_else(own);
+                wanted.extend(names(&node, &path, Some(&roots)));
                 beneath(&mut root, node);
             }
             Err(mut problem) => {
@@ -68,22 +101,13 @@ pub(super) fn resolve(
 }
 
 /// The files that a file includes, relative to its directory.
-fn names(root: &YamlNode, file: &Path) -> Vec<(PathBuf, tree::ByteRange)> {
+fn names(root: &YamlNode, file: &Path, roots: Option<&Rc<IncludeRoots>>) -> Vec<WantedFile> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let list = root.at(&["include"]).map(YamlNode::items).unwrap_or_default();
-    list.iter().filter_map(|item| Some((folder.join(item.text()?), item.place.clone()))).collect()
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    let about = fs::metadata(path).map_err(|error| unreadable(&error).message)?;
-    if !about.is_file() {
-        return Err("not a file".to_owned());
-    }
-    if about.len() > BYTES_MAX as u64 {
-        return Err(format!("larger than {BYTES_MAX} bytes"));
-    }
-    let bytes = fs::read(path).map_err(|error| unreadable(&error).message)?;
-    String::from_utf8(bytes).map_err(|_| "not valid UTF-8".to_owned())
+    let wanted = |item: &YamlNode| {
+        Some(WantedFile { path: folder.join(item.text()?), place: item.place.clone(), roots: roots.cloned() })
+    };
+    list.iter().filter_map(wanted).collect()
 }
 
 /// Adds the keys of `base` that `over` lacks. A duration in seconds and one with a unit are the

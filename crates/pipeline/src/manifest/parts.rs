@@ -7,6 +7,7 @@ mod lanes;
 use super::form::Check;
 use super::problem::{ManifestProblem, quoted};
 use super::tree::{ByteRange, YamlNode, YamlValue};
+use crate::child::is_name;
 use crate::gate::drift::DriftTolerance;
 use crate::letter::remedy::RepairRule;
 use crate::objects::AllowedObjects;
@@ -58,6 +59,9 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     parts.lanes(pipeline);
     for remedy in pipeline.at(&["dead_letters", "remedies"]).map(YamlNode::items).unwrap_or_default() {
         parts.remedy(remedy);
+    }
+    for action in pipeline.at(&["alerts", "actions"]).map(YamlNode::items).unwrap_or_default() {
+        parts.action(action);
     }
     for rule in pipeline.at(&["dead_letters", "auto"]).map(YamlNode::items).unwrap_or_default() {
         parts.auto_remedy(rule);
@@ -304,7 +308,7 @@ impl PartsChecker<'_> {
     }
 
     fn remedy(&mut self, remedy: &YamlNode) {
-        let Some(rule) = remedy.at(&["rule"]) else { return };
+        let Some(rule) = remedy.at(&["rule"]).filter(|rule| !rule.is_open()) else { return };
         let name = rule.text().unwrap_or_default();
         let takes: &[&str] = match name {
             "crs_lookup" => &["default"],
@@ -314,7 +318,7 @@ impl PartsChecker<'_> {
             "swap_axes" => &["area"],
             "remap" => &["fields"],
             "repair_raster" => &["default", "output"],
-            "command" => &["command"],
+            "command" => &["command", "env"],
             _ => &[],
         };
         for (key, _) in remedy.entries().iter().filter(|(key, _)| key.name != "rule") {
@@ -323,11 +327,35 @@ impl PartsChecker<'_> {
                 self.report("unknown_key", key.place.clone(), message, "remove it");
             }
         }
+        self.passed(remedy);
         for need in ["fields", "command"].iter().filter(|need| takes.contains(need)) {
             if remedy.at(&[need]).is_none() {
                 let message = format!("rule `{name}` requires `{need}`");
                 self.report("missing_key", rule.place.clone(), message, format!("add `{need}:`"));
             }
+        }
+    }
+
+    /// Checks the environment that a command gets. What is written there may be a value: it is not quoted.
+    fn passed(&mut self, of: &YamlNode) {
+        let Some(list) = of.at(&["env"]) else { return };
+        for name in list.items().iter().filter(|item| item.text().is_some_and(|text| !is_name(text))) {
+            let message = "`env` takes names of environment variables, not values";
+            self.report(
+                "secret",
+                name.place.clone(),
+                message,
+                "write the name alone, such as `env: [GEO_KEY]`",
+            );
+        }
+    }
+
+    /// Checks what an alert does.
+    fn action(&mut self, action: &YamlNode) {
+        self.passed(action);
+        if let (Some(env), None) = (action.at(&["env"]), action.at(&["command"])) {
+            let help = "add `command:`, or remove `env`";
+            self.report("missing_key", env.place.clone(), "`env` is given without `command`", help);
         }
     }
 
@@ -338,7 +366,7 @@ impl PartsChecker<'_> {
             let message = "`at_most` is not a number of letters in a time";
             self.report("range", limit.place.clone(), message, "use a value such as `100/h`");
         }
-        let Some(node) = rule.at(&["code"]) else { return };
+        let Some(node) = rule.at(&["code"]).filter(|node| !node.is_open()) else { return };
         let code = node.text().unwrap_or_default();
         if Code::new(code).is_none_or(|code| KNOWN.iter().all(|(known, _)| *known != code)) {
             let near = nearest(code, KNOWN.iter().map(|(known, _)| known.as_str()));
@@ -369,6 +397,10 @@ impl PartsChecker<'_> {
 
     fn sink(&mut self, sink: &YamlNode) {
         let mode = sink.at(&["mode"]);
+        // What cannot be known is not held against anybody.
+        if [mode, sink.at(&["file"]), sink.at(&["history"])].into_iter().flatten().any(YamlNode::is_open) {
+            return;
+        }
         let is = |wanted: &str| mode.and_then(YamlNode::text) == Some(wanted);
         let key = sink.at(&["key"]).filter(|key| !key.items().is_empty());
         let keyed = is("upsert") || is("sync");
@@ -434,6 +466,7 @@ impl PartsChecker<'_> {
     /// A number of records, or a percentage.
     fn tolerance(&mut self, node: &YamlNode) {
         let fits = match &node.value {
+            YamlValue::Open(_) => true,
             YamlValue::Integer(n) => *n >= 0,
             YamlValue::Text(text) | YamlValue::Env(text) => {
                 crate::source::CountTolerance::parse(text).is_ok()
@@ -488,6 +521,7 @@ impl PartsChecker<'_> {
     /// A number, or a percentage.
     fn drift(&mut self, node: &YamlNode) {
         let fits = match &node.value {
+            YamlValue::Open(_) => true,
             YamlValue::Integer(n) => *n >= 0,
             YamlValue::Float(x) => *x >= 0.0,
             YamlValue::Text(text) | YamlValue::Env(text) => DriftTolerance::parse(text).is_some(),

@@ -105,6 +105,13 @@ impl Texts {
         start
     }
 
+    /// File, line and column of a place.
+    pub(super) fn position(&self, place: &ByteRange) -> (String, usize, usize) {
+        let (file, text, place) = self.find(place);
+        let (line, column) = position(text, place.start);
+        (file.to_owned(), line, column)
+    }
+
     /// Hides a secret that does not belong into the manifest from the report.
     fn mask(&mut self, place: &ByteRange) {
         let place = floor(&self.all, place.start)..floor(&self.all, place.end.min(self.all.len()));

@@ -25,21 +25,21 @@ const DEPTH_MAX: usize = 64;
 pub(super) type ByteRange = Range<usize>;
 
 /// A value and its position.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct YamlNode {
     pub(super) place: ByteRange,
     pub(super) value: YamlValue,
 }
 
 /// A key and its position.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct YamlKey {
     pub(super) place: ByteRange,
     pub(super) name: String,
 }
 
 /// The value of a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum YamlValue {
     Null,
     Bool(bool),
@@ -49,6 +49,8 @@ pub(super) enum YamlValue {
     /// A string that is nothing but an environment variable: it takes the type required at its
     /// position.
     Env(String),
+    /// A string with variables whose values are not put in, as it is written. It fits everywhere.
+    Open(String),
     List(Vec<YamlNode>),
     Map(Vec<(YamlKey, YamlNode)>),
 }
@@ -103,6 +105,11 @@ impl YamlNode {
             YamlValue::Text(text) | YamlValue::Env(text) => Some(text),
             _ => None,
         }
+    }
+
+    /// Whether it has variables whose values are not put in.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.value, YamlValue::Open(_))
     }
 
     /// Calls `visit` with every node, this one first.

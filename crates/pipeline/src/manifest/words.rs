@@ -130,6 +130,7 @@ pub(super) fn found(value: &YamlValue) -> String {
         YamlValue::Integer(number) => format!("the number {number}"),
         YamlValue::Float(number) => format!("the number {number:?}"),
         YamlValue::Text(text) | YamlValue::Env(text) => format!("the string {}", quoted(text)),
+        YamlValue::Open(text) => format!("the value of {}", quoted(text)),
         YamlValue::List(_) => "a list".to_owned(),
         YamlValue::Map(_) => "a mapping".to_owned(),
     }

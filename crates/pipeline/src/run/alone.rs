@@ -13,7 +13,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -29,6 +29,7 @@ use super::described::Described;
 use super::source::Page;
 use super::stream::InTransit;
 use super::transform::judge;
+use crate::child;
 use crate::gate::Gates;
 use crate::manifest::Manifest;
 use crate::step::{Aside, Flow, Step, StepError};
@@ -111,11 +112,11 @@ enum ChildEnd {
 }
 
 fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> ChildEnd {
-    let mut command = Command::new(program);
+    // By way of a value, as everywhere: else a second writer and reader of the whole manifest are compiled.
+    let Ok(spec) = serde_json::to_value(spec) else { return ChildEnd::Lived };
+    let mut command = child::own(program, |name| refers(&spec, name));
     command.arg(TRY_VERB).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return ChildEnd::Lived };
-    // By way of a value, as everywhere: else a second writer and reader of the whole manifest are compiled.
-    let Ok(spec) = serde_json::to_value(spec) else { return ended(&mut child) };
     let text = spec.to_string();
     // Held open while the child lives: it ends when this process does.
     let mut stdin = child.stdin.take();
@@ -145,6 +146,17 @@ fn trial(program: &Path, spec: &TrySpec, stop: &AtomicBool) -> ChildEnd {
         }
         (Some("read"), ..) => ChildEnd::Died { at: None, how },
         _ => ChildEnd::Lived,
+    }
+}
+
+/// Whether a manifest refers to this variable of the environment, anywhere.
+fn refers(value: &serde_json::Value, name: &str) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => text.strip_prefix("env:") == Some(name),
+        Value::Array(items) => items.iter().any(|item| refers(item, name)),
+        Value::Object(map) => map.values().any(|item| refers(item, name)),
+        _ => false,
     }
 }
 

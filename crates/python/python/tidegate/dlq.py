@@ -193,6 +193,7 @@ class Letters:
         area: tuple[float, float, float, float] | None = None,
         map: dict[str, str] | None = None,
         command: str | None = None,
+        pass_env: list[str] | None = None,
         folder: Path | None = None,
         seconds: int | None = None,
         rules: Path | None = None,
@@ -206,6 +207,8 @@ class Letters:
 
         Returns for each rule its counts: seen, validated, scheduled, review, unrecoverable, untouched.
 
+        :param pass_env: for command, the environment variables that the program gets besides PATH, HOME and the
+            like.
         :param folder: for repair_raster, the directory in which rasters may be opened that letters name.
         """
         given = {
@@ -217,6 +220,7 @@ class Letters:
             "area": _joined(area),
             "map": [f"{old}={new}" for old, new in (map or {}).items()],
             "command": command,
+            "pass_env": pass_env,
             "folder": folder,
             "seconds": seconds,
             "rules": rules,

@@ -20,6 +20,8 @@ pub(super) struct AuditSource {
     /// Manifest whose runs were audited
     #[arg(value_name = "MANIFEST")]
     manifest: Option<PathBuf>,
+    #[command(flatten)]
+    include: plan::IncludeArgs,
     /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = crate::verb::calls::state_dir())]
     state: PathBuf,
@@ -187,12 +189,17 @@ fn of_letters(place: &str) -> Result<Log, CommandFailure> {
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 
-pub(super) fn load(file: &Path) -> Result<Manifest, CommandFailure> {
-    plan::load(file).ok_or_else(|| usage(format!("{} is not a valid manifest", file.display())))
+pub(super) fn load(file: &Path, include: &plan::IncludeArgs) -> Result<Manifest, CommandFailure> {
+    plan::load(file, &include.options())
+        .ok_or_else(|| usage(format!("{} is not a valid manifest", file.display())))
 }
 
-pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, CommandFailure> {
-    let manifest = load(file)?;
+pub(super) fn of_manifest(
+    file: &Path,
+    include: &plan::IncludeArgs,
+    state: &Path,
+) -> Result<Log, CommandFailure> {
+    let manifest = load(file, include)?;
     let dir = StateDir::dir_of(state, &manifest.pipeline.id);
     if !dir.join(AUDIT_FILE).exists() {
         return Err(usage(format!(
@@ -221,7 +228,7 @@ pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
         return Ok(vec![of_letters(place)?]);
     }
     if let Some(file) = &which.manifest {
-        return Ok(vec![of_manifest(file, &which.state)?]);
+        return Ok(vec![of_manifest(file, &which.include, &which.state)?]);
     }
     let mut all = Vec::new();
     let mut dirs: Vec<PathBuf> =

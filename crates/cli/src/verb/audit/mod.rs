@@ -23,6 +23,7 @@ use super::dlq::table::table;
 use crate::exit::{CommandFailure, Exit, failure, usage};
 use crate::out;
 use crate::progress::thousands;
+use crate::verb::plan;
 use log::{AuditSource, load, logs, of_manifest, signer};
 
 /// Show the audit, or verify that it is unmodified
@@ -144,6 +145,8 @@ struct Match {
     /// Manifest file
     #[arg(value_name = "MANIFEST")]
     manifest: PathBuf,
+    #[command(flatten)]
+    include: plan::IncludeArgs,
     /// Number of the entry
     #[arg(value_name = "ENTRY")]
     entry: i64,
@@ -355,10 +358,10 @@ fn told(whole: &VerifiedLog) -> String {
 }
 
 fn matches(args: &Match) -> Result<(Exit, String), CommandFailure> {
-    let mut log = of_manifest(&args.manifest, &args.state)?;
+    let mut log = of_manifest(&args.manifest, &args.include, &args.state)?;
     let found = log.read(&AuditFilter { n: Some(args.entry), limit: 1, ..AuditFilter::default() })?;
     let Some(entry) = found.first() else { return Err(usage(format!("no entry {}", args.entry))) };
-    let manifest = load(&args.manifest)?;
+    let manifest = load(&args.manifest, &args.include)?;
     let signer = match &manifest.pipeline.audit.key {
         Some(key) => signer(key)?,
         None => {

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_client::child;
 use tidegate_client::objects::{AllowedObjects, ObjectsKey};
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::remedy::{Fixer, NAMES, RemedyCounts, RepairRule};
@@ -69,6 +70,10 @@ pub(super) struct Fix {
     /// For command: program and arguments
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
+    /// For command: variable of the environment that the program gets, can be repeated; others than PATH, HOME
+    /// and the like are kept from it
+    #[arg(long, value_name = "NAME", requires = "command")]
+    pass_env: Vec<String>,
     /// For repair_raster: directory in which the rasters may be opened that letters name
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -143,7 +148,10 @@ fn rules(args: &Fix, named: &NamedManifests) -> Result<Vec<RuleOf>, String> {
         }
         "command" => {
             let command = args.command.as_deref().ok_or("rule command requires --command")?;
-            RepairRule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
+            RepairRule::Command {
+                command: command.split_whitespace().map(str::to_owned).collect(),
+                env: args.pass_env.clone(),
+            }
         }
         name => RepairRule::named(name).map_err(|e| e.to_string())?,
     };
@@ -299,7 +307,7 @@ fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, CommandFailure> {
     options.open(&path)?.write_all(bytes)?;
     let mut words = editor.split_whitespace();
     let program = words.next().unwrap_or("vi");
-    let status = std::process::Command::new(program).args(words).arg(&path).status();
+    let status = child::of_person(program).args(words).arg(&path).status();
     let edited = std::fs::read(&path);
     // Do not leave the payload in a temporary file.
     let _ = std::fs::remove_file(&path);

@@ -46,9 +46,9 @@ impl NamedArgs {
     /// Reads the manifests.
     pub(super) fn load(&self) -> Result<NamedManifests, CommandFailure> {
         let mut manifests: Vec<(PathBuf, Manifest)> = Vec::new();
-        let variables = self.variables.map();
+        let options = self.variables.options();
         for file in &self.manifest {
-            let manifest = plan::load_with(file, &variables)
+            let manifest = plan::load(file, &options)
                 .ok_or_else(|| usage(format!("{} is not a valid manifest", file.display())))?;
             if let Some((other, _)) = manifests.iter().find(|(_, m)| m.pipeline.id == manifest.pipeline.id) {
                 let (a, b, id) = (other.display(), file.display(), &manifest.pipeline.id);
@@ -64,7 +64,7 @@ impl NamedArgs {
         let path = |path: &Path| shell(&path.display().to_string()).into_owned();
         let mut text: String =
             self.manifest.iter().map(|file| format!(" --manifest {}", path(file))).collect();
-        text.extend(self.variables.words().map(|word| format!(" --var {}", shell(&word))));
+        text.push_str(&self.variables.words());
         text.extend(self.state_dir.as_deref().map(|dir| format!(" --state-dir {}", path(dir))));
         text
     }

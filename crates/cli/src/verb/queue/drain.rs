@@ -1,6 +1,5 @@
 //! `queue drain`: waits until nothing is left to do.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -11,6 +10,7 @@ use super::{QueueDone, TaskFormat, print};
 use crate::exit::Exit;
 use crate::progress::{Ticker, span, thousands};
 use crate::verb::calls::time;
+use crate::verb::plan::ManifestArg;
 
 /// The time between two questions.
 const POLL: Duration = Duration::from_millis(500);
@@ -21,9 +21,8 @@ const POLL: Duration = Duration::from_millis(500);
 /// reports. This command only waits: start workers to do the tasks.
 #[derive(clap::Args)]
 pub(super) struct Drain {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
     /// Give up after this time, with exit code 75
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
     timeout: Duration,

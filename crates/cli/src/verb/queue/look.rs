@@ -1,7 +1,5 @@
 //! `queue ls`, `queue lag`, `queue peek`: what the sink and the queue know.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_pipeline::sink::{TaskRow, TaskState};
@@ -13,6 +11,7 @@ use crate::exit::{CommandFailure, Exit};
 use crate::out;
 use crate::progress::{span, thousands};
 use crate::verb::dlq::table::{ago, table};
+use crate::verb::plan::ManifestArg;
 
 /// The number of rows that are asked for at once.
 const PAGE: usize = 1000;
@@ -23,9 +22,8 @@ const PAGE: usize = 1000;
 /// only in the queue; see `queue lag` and `queue peek`.
 #[derive(clap::Args)]
 pub(super) struct TaskList {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
     /// Only tasks in this state: queued, running, done, dead or cancelled
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<TaskState>,
@@ -43,17 +41,15 @@ pub(super) struct TaskList {
 /// report is shown as `-`.
 #[derive(clap::Args)]
 pub(super) struct Lag {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
 }
 
 /// Show the next messages and leave them in the queue
 #[derive(clap::Args)]
 pub(super) struct Peek {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
     /// Maximum number of messages
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     limit: u16,

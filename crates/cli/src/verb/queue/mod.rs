@@ -9,7 +9,6 @@ pub(super) mod open;
 
 use std::io;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -18,6 +17,7 @@ use tidegate_pipeline::sink::TaskState;
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
+use crate::verb::plan::ManifestArg;
 use open::{OpenTaskQueue, QueueAccess};
 
 /// Show and manage the queue of a pipeline and its tasks
@@ -72,9 +72,8 @@ enum Command {
 /// are.
 #[derive(clap::Args)]
 struct Cancel {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
     /// Keys of tasks
     #[arg(value_name = "KEY", required_unless_present = "all")]
     keys: Vec<String>,
@@ -89,9 +88,8 @@ struct Cancel {
 /// give them up, use `queue cancel --all`.
 #[derive(clap::Args)]
 struct QueuePurge {
-    /// Manifest file
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: ManifestArg,
     /// Delete without asking
     #[arg(short, long)]
     yes: bool,

@@ -15,7 +15,7 @@ use tidegate_queue::{Message, QueueDepth, QueueError, QueueOptions, Transport};
 use tokio::runtime::Runtime;
 
 use crate::exit::{CommandFailure, Exit, failure, usage};
-use crate::verb::plan;
+use crate::verb::plan::{self, ManifestArg};
 
 /// The waits before further attempts.
 const PAUSES: [Duration; 4] =
@@ -44,8 +44,12 @@ pub(in crate::verb) enum QueueAccess {
 }
 
 impl OpenTaskQueue {
-    pub(in crate::verb) fn open(file: &Path, what: QueueAccess) -> Result<OpenTaskQueue, CommandFailure> {
-        let Some(manifest) = plan::load(file) else {
+    pub(in crate::verb) fn open(
+        named: &ManifestArg,
+        what: QueueAccess,
+    ) -> Result<OpenTaskQueue, CommandFailure> {
+        let file = named.manifest.as_path();
+        let Some(manifest) = named.load() else {
             return Err(usage(format!("{} is not a valid manifest", file.display())));
         };
         let folder = plan::folder(file);

@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let stop = runtime.block_on(async { StopSignals::listen() })?;
     let alerts = match &args.alerts {
         None => None,
-        Some(path) => match plan::load(path) {
+        Some(path) => match plan::load(path, &args.variables.options()) {
             Some(manifest) => manifest.pipeline.alerts,
             None => return Ok(Exit::Usage),
         },
@@ -188,10 +188,10 @@ fn down(places: &[LetterStoreLocation]) -> Option<(&LetterStoreLocation, LetterE
 
 /// The pipelines whose rules apply; `None` after printing the problems of a manifest.
 fn named(args: &Args) -> Option<Vec<NamedPipeline>> {
-    let variables = args.variables.map();
+    let options = args.variables.options();
     let named = args.manifest.iter().map(|file| {
         Some(NamedPipeline {
-            manifest: plan::load_with(file, &variables)?,
+            manifest: plan::load(file, &options)?,
             name: file.display().to_string(),
             folder: plan::folder(file),
             state: args.state.clone(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tidegate_core::suggest::question;
-use tidegate_pipeline::manifest::{self, ExpectSpec, Manifest, MetricBound, Policy};
+use tidegate_pipeline::manifest::{self, ExpectSpec, Manifest, ManifestOptions, MetricBound, Policy};
 use tidegate_sim::compare;
 use tidegate_sim::outcome::ScenarioOutcome;
 use tidegate_sim::scenario::expect::{Expectation, Expectations};
@@ -25,23 +25,29 @@ pub(super) fn client(policy: &Policy) -> ClientPolicy {
     ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None }
 }
 
-/// The policy that a scenario includes.
-pub(super) fn included(file: &Path) -> Result<ClientPolicy, String> {
-    manifest::load_policy(file)
+/// The policy that a scenario includes by this path.
+pub(super) fn included(
+    scenario: &Path,
+    path: &str,
+    options: &ManifestOptions,
+) -> Result<ClientPolicy, String> {
+    manifest::load_included_policy(scenario, path, options)
         .map(|policy| client(&policy))
         .map_err(|rejection| rejection.render(out::color()))
 }
 
 /// The manifest, with the expectations of a file of their own if there is one.
 pub(super) fn load(name: &str, text: &str, args: &Args) -> Result<Manifest, String> {
+    let options = super::options(args);
     let read = match &args.expect {
-        None => manifest::from_bytes(name, text.as_bytes()),
+        None => manifest::check_reader(name, text.as_bytes(), &options),
         Some(_) if name == super::STDIN => {
             return Err("--expect needs a manifest that is a file, not standard input".to_owned());
         }
-        Some(expect) => manifest::load_merged(&[expect, Path::new(name)]),
+        Some(expect) => manifest::check_merged(&[expect, Path::new(name)], &options),
     };
-    read.map_err(|rejection| rejection.render(out::color()))
+    let checked = read.map_err(|rejection| rejection.render(out::color()))?;
+    checked.whole().map_err(|why| format!("{name}: {why}"))
 }
 
 /// Simulates the manifest and checks its expectations.

@@ -9,12 +9,15 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use tidegate_pipeline::manifest::{ManifestOptions, has_flow_key};
 use tidegate_sim::outcome::ScenarioOutcome;
 use tidegate_sim::report::{self, table::Style};
 use tidegate_sim::scenario::{Scenario, ScenarioOptions};
 
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
+use crate::verb::plan::IncludeArgs;
+use crate::verb::validate::NoEnvArgs;
 
 /// The name of standard input in messages.
 const STDIN: &str = "<stdin>";
@@ -43,6 +46,12 @@ pub(crate) struct Args {
     /// Scenarios and manifests; `-` for standard input
     #[arg(value_name = "SCENARIO|MANIFEST", required = true)]
     files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    include: IncludeArgs,
+
+    #[command(flatten)]
+    env: NoEnvArgs,
 
     /// File with an `expect` section, whose keys take precedence over those of the manifest
     #[arg(long, value_name = "FILE")]
@@ -111,6 +120,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 fn simulate(file: &Path, args: &Args) -> Result<ScenarioOutcome, String> {
     let name = if file == Path::new("-") { STDIN.into() } else { file.to_string_lossy() };
     let text = read(file).map_err(|error| format!("cannot read {name}: {error}"))?;
+    if !is_known(&text) {
+        // Not a word of it is shown: it may be any file.
+        let words = "no line begins with `pipeline:` or with a key of a scenario, such as `world:`";
+        return Err(format!("{name}: neither a manifest nor a scenario: {words}"));
+    }
     // Only a manifest has a pipeline.
     if text.lines().any(|line| line.starts_with("pipeline:")) {
         return manifest::simulate(&manifest::load(&name, &text, args)?, args)
@@ -123,18 +137,39 @@ fn simulate(file: &Path, args: &Args) -> Result<ScenarioOutcome, String> {
     }
     let included = match &scenario.include {
         None => None,
-        Some(path) => Some(manifest::included(&file.parent().unwrap_or(Path::new("")).join(path))?),
+        Some(path) => Some(manifest::included(file, path, &options(args))?),
     };
-    let options =
+    let how =
         ScenarioOptions { seed: args.seed, trials: args.trials, compare: args.compare.clone(), included };
-    scenario.run(&options).map_err(|error| at(&error))
+    scenario.run(&how).map_err(|error| at(&error))
 }
 
+/// What a manifest may use.
+fn options(args: &Args) -> ManifestOptions {
+    args.env.options(args.include.options())
+}
+
+/// The largest file, in bytes.
+const BYTES_MAX: usize = tidegate_pipeline::manifest::BYTES_MAX;
+
 fn read(file: &Path) -> io::Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        out::input().read_to_string(&mut text)?;
-        return Ok(text);
+    let input: Box<dyn Read> =
+        if file == Path::new("-") { Box::new(out::input()) } else { Box::new(fs::File::open(file)?) };
+    let mut bytes = Vec::new();
+    input.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {BYTES_MAX} bytes")));
     }
-    fs::read_to_string(file)
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not valid UTF-8"))
+}
+
+/// The keys by which a manifest or a scenario is known.
+const KEYS: [&str; 7] = ["pipeline", "world", "contention", "limiter", "reason", "trials", "expect"];
+
+/// Whether a text is meant to be a manifest or a scenario, right or wrong: then it may be quoted.
+fn is_known(text: &str) -> bool {
+    let begins = |line: &str| line.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key.trim_end()));
+    let is_flow = text.trim_start().starts_with('{');
+    let has_keys = if is_flow { has_flow_key(text, &KEYS) } else { text.lines().any(begins) };
+    has_keys && !text.contains('\0')
 }

@@ -62,9 +62,8 @@ Exit codes: 0 all tasks are submitted or known, and with --wait done; 1 failure,
 standard input; 2 usage error, or invalid tasks in a file: nothing was published; 4 with --wait: some
 are dead or cancelled; 75 the queue or the sink is down, or --wait ran into its timeout.")]
 pub(crate) struct Args {
-    /// Manifest of a pipeline whose source is a queue
-    #[arg(value_name = "MANIFEST")]
-    manifest: PathBuf,
+    #[command(flatten)]
+    manifest: plan::ManifestArg,
 
     /// Files of features, or of any content with --objects; `*` and `?` are expanded; `-` is standard input
     #[arg(value_name = "FILE")]
@@ -193,7 +192,7 @@ struct RefusedObjects {
 
 impl RefusedObjects {
     fn of(args: &Args, tasks: &OpenTaskQueue) -> Result<RefusedObjects, CommandFailure> {
-        let allowed = objects::of_tasks(&tasks.queue.tasks, &plan::folder(&args.manifest));
+        let allowed = objects::of_tasks(&tasks.queue.tasks, &plan::folder(&args.manifest.manifest));
         let allowed = allowed.map_err(|e| usage(format!("source.tasks.objects: {e}")))?;
         Ok(RefusedObjects { allowed, count: 0, first: None })
     }

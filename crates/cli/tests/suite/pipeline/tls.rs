@@ -14,6 +14,7 @@ const HBA: &str = "
 local     all postgres trust
 hostssl   all badge  127.0.0.1/32 trust clientcert=verify-full
 hostssl   all locked 127.0.0.1/32 scram-sha-256
+hostssl   all clear  127.0.0.1/32 password
 hostssl   all plain  127.0.0.1/32 reject
 hostnossl all plain  127.0.0.1/32 trust
 hostssl   all all    127.0.0.1/32 trust
@@ -34,6 +35,7 @@ fn authority(name: &str) -> Authority {
 /// A certificate and its key in `dir`, for a host or for a user.
 fn signed(by: &Authority, name: &str, dir: &Path, file: &str) {
     let hosts = if name.contains('.') || name == "localhost" { vec![name.to_owned()] } else { Vec::new() };
+    // An address becomes one of the certificate.
     let mut params = CertificateParams::new(hosts).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     let key = KeyPair::generate().unwrap();
@@ -90,7 +92,9 @@ impl Server {
         for sql in ["CREATE ROLE badge LOGIN SUPERUSER", "CREATE ROLE plain LOGIN SUPERUSER"] {
             server.sql(sql);
         }
-        server.sql("CREATE ROLE locked LOGIN SUPERUSER PASSWORD 'swordfish'");
+        for user in ["locked", "clear"] {
+            server.sql(&format!("CREATE ROLE {user} LOGIN SUPERUSER PASSWORD 'swordfish'"));
+        }
         server
     }
 
@@ -276,4 +280,59 @@ fn client_certificates_are_shown_and_secrets_are_not() {
         let all = format!("{}{}", ran.stdout, ran.stderr);
         assert!(!all.contains("swordfish") && !all.contains("PRIVATE"), "{all}");
     }
+}
+
+/// 0.0.0.0 leads to this machine, and does not count as it.
+#[test]
+fn another_machine_proves_who_it_is_before_it_gets_a_password() {
+    let server = Server::start("0.0.0.0");
+    let url = |user: &str, query: &str| server.url(user, "0.0.0.0", query);
+    let root = "sslrootcert={}/ca.crt";
+    works(&server, &url("postgres", root));
+    fails(
+        &url("postgres", ""),
+        "name the authority of this server with sslrootcert; or set sslmode=require if you know that this server has no certificate that can be verified",
+    );
+    fails(&url("postgres", "sslrootcert={}/other.crt"), "not signed by a trusted authority");
+    works(&server, &url("postgres", "sslmode=require"));
+    for (user, query, good) in [
+        ("locked:swordfish", root, true),
+        ("locked:swordfish", "sslmode=require", true),
+        ("locked:swordfish", "sslmode=require&require_auth=scram-sha-256", true),
+        // In clear text, to a server that is known, or because the URL says so.
+        ("clear:swordfish", root, true),
+        ("clear:swordfish", &format!("sslmode=verify-ca&{root}"), true),
+        ("clear:swordfish", "sslmode=require&require_auth=password", true),
+        ("clear:swordfish", "sslmode=require", false),
+        ("clear:swordfish", "sslmode=prefer", false),
+        ("clear:swordfish", &format!("{root}&require_auth=scram-sha-256"), false),
+    ] {
+        if good {
+            works(&server, &url(user, query));
+        } else {
+            fails(&url(user, query), "the server asks for the password in clear text");
+        }
+    }
+    let found = |query: &str| {
+        let ran = bench(&url("locked:swordfish", query)).tidegate(&["doctor", "m.yaml", "--format", "json"]);
+        let found = ran.json().as_array().unwrap().clone();
+        let one = found.into_iter().find(|one| one["check"] == "sink: connection");
+        one.unwrap_or_else(|| panic!("{}", ran.stdout))
+    };
+    let proven = found(root);
+    assert_eq!(
+        (proven["health"].as_str().unwrap(), proven["found"].as_str().unwrap()),
+        (
+            "ok",
+            "TLS, the certificate is checked for the host name (sslmode=verify-full, the default for other machines); the server asks for a proof of the password (SCRAM)"
+        )
+    );
+    let exposed = found("sslmode=require");
+    assert_eq!(
+        (exposed["health"].as_str().unwrap(), exposed["found"].as_str().unwrap()),
+        (
+            "warn",
+            "TLS without a check of the certificate (sslmode=require, set in the URL); the server asks for a proof of the password (SCRAM)"
+        )
+    );
 }

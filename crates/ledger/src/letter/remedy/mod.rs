@@ -80,6 +80,9 @@ pub enum RepairRule {
     Command {
         /// The program and its arguments.
         command: Vec<String>,
+        /// The variables of the environment that it gets besides the harmless ones.
+        #[serde(default)]
+        env: Vec<String>,
     },
 }
 

@@ -7,7 +7,8 @@ use crate::letter::feature::{FeaturePayload, PayloadError, from_wkb};
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use tidegate_client::child;
 use tidegate_client::objects::AllowedObjects;
 use tidegate_geo::Crs;
 use tidegate_geo::repair::{Outcome, make_valid};
@@ -50,7 +51,7 @@ pub(super) fn say(rule: &RepairRule, letter: &Letter, now_ms: i64) -> RuleDecisi
         RepairRule::RepairRaster { default, output, objects } => {
             raster(letter, default.as_deref(), output.as_deref(), objects)
         }
-        RepairRule::Command { command } => run(letter, command),
+        RepairRule::Command { command, env } => run(letter, command, env),
         RepairRule::CrsLookup { default } => crs(letter, default.as_deref()),
         RepairRule::MakeValid { tolerance } => valid(letter, tolerance.unwrap_or(0.05)),
         RepairRule::Clip { bbox } => clipped(letter, bbox.unwrap_or(WORLD)),
@@ -281,13 +282,13 @@ fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -
     })
 }
 
-fn run(letter: &Letter, command: &[String]) -> RuleResult {
+fn run(letter: &Letter, command: &[String], env: &[String]) -> RuleResult {
     let (program, arguments) = command.split_first().ok_or("the command is empty")?;
     let at = |e: std::io::Error| format!("{program}: {e}");
     let payload = String::from_utf8_lossy(letter.payload.current()).into_owned();
     let payload = serde_json::from_str(&payload).unwrap_or(serde_json::Value::String(payload));
     let input = serde_json::json!({ "letter": letter, "payload": payload });
-    let mut child = Command::new(program)
+    let mut child = child::command(program, env)?
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -114,6 +114,11 @@ pub struct Action {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)))]
     pub command: Vec<String>,
+
+    /// The environment variables that `command` gets besides `PATH`, `HOME` and the like.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 255)), extend("uniqueItems" = true))]
+    pub env: Vec<String>,
 }
 
 /// The name of an alert.

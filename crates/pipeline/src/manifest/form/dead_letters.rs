@@ -165,6 +165,11 @@ pub struct Remedy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)))]
     pub command: Vec<String>,
+
+    /// For `command`: the environment variables that the program gets besides `PATH`, `HOME` and the like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 255)), extend("uniqueItems" = true))]
+    pub env: Vec<String>,
 }
 
 /// A rule that repairs letters; docs/replay.md says what each does.

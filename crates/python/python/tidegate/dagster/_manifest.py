@@ -17,7 +17,7 @@ def parts(manifest: str | os.PathLike[str], variables: Mapping[str, Any] | None 
 
     :raises ValidationError: it is not valid.
     """
-    output = call(["validate", "--parts", *variable_words(variables), "--", os.fspath(manifest)])
+    output = call(["validate", "--parts", "--reveal", *variable_words(variables), "--", os.fspath(manifest)])
     if output.exit_code != 0:
         raise errors.ValidationError(output.reason())
     found: dict[str, Any] = json.loads(output.data)[0]

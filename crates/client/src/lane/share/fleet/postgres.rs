@@ -6,13 +6,12 @@
 use super::address::ServerAddress;
 use super::backend::{FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, LEASE};
-use crate::postgres_tls::{NAMES, PostgresTls, TlsSettings, may_work_without, take_pairs, tls_failure};
+use crate::postgres_tls::{NAMES, PostgresConnection, TlsSettings, take_pairs, tls_failure};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use std::error::Error as _;
 use std::io;
 use tokio::sync::mpsc;
-use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Error};
 
@@ -64,16 +63,9 @@ pub(super) async fn connect(
     let mut config: Config = text.parse().map_err(|_| invalid())?;
     let tls = TlsSettings::read(&pairs, &mut config).map_err(io::Error::other)?;
     config.application_name("tidegate lanes");
-    let client = match open(&config, &tls, &to).await {
-        Err(why) if config.get_ssl_mode() == SslMode::Prefer && may_work_without(&why) => {
-            let mut plain = config.clone();
-            plain.ssl_mode(SslMode::Disable);
-            open(&plain, &tls, &to).await
-        }
-        other => other,
-    };
+    let client = open(&config, &tls, &to).await;
     let client = client.map_err(|why| {
-        let advice = tls.advice(config.get_ssl_mode(), &why);
+        let advice = tls.advice(&why);
         io::Error::other(format!("{}{advice}", failed(&why)))
     })?;
     prepare(&client).await.map_err(|why| failed(&why))?;
@@ -84,8 +76,7 @@ pub(super) async fn connect(
 
 /// Connects, and passes notifications on.
 async fn open(config: &Config, tls: &TlsSettings, to: &mpsc::Sender<String>) -> Result<Client, Error> {
-    let tls = PostgresTls::new(tls, config.get_ssl_mode());
-    let (client, mut connection) = config.connect(tls).await?;
+    let PostgresConnection { client, mut connection, .. } = crate::postgres_tls::connect(config, tls).await?;
     let to = to.clone();
     tokio::spawn(async move {
         let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));

@@ -1,4 +1,5 @@
 //! Servers of a fleet that ask for TLS, a certificate and a password.
+#![allow(clippy::disallowed_methods, reason = "a test starts the servers that it needs")]
 
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

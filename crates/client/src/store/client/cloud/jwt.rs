@@ -91,6 +91,7 @@ impl AccountKey {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use super::*;
     use object_store::CredentialProvider as _;
