@@ -14,6 +14,8 @@ mod limits;
 mod paths_in_data;
 mod rasters;
 mod rebinding;
+mod references;
+mod secrets;
 mod store_is_not_code;
 mod strangers;
 mod tables;
