@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use clap::Parser;
 use tidegate_client::lock::lock;
 use tidegate_pipeline::run::RunWatch;
 
 use crate::exit::Exit;
 use crate::progress::{self, RecentRate};
 use crate::verb::{Verb, chaos};
-use crate::{Args, perform};
+use crate::{Args, given, perform};
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Host>>> = const { RefCell::new(None) };
@@ -188,8 +187,8 @@ pub fn start_chaos(options: Vec<OsString>) -> Result<tidegate_chaos::Handle, Str
 
 /// The command of these words, without the name of the program.
 fn parse(words: Vec<OsString>) -> Result<Verb, String> {
-    let words = std::iter::once(OsString::from("tidegate")).chain(words);
-    Args::try_parse_from(words).map(|args| args.verb).map_err(|usage| usage.render().to_string())
+    let words = std::iter::once(OsString::from("tidegate")).chain(words).collect();
+    given::parse::<Args>(words).map(|args| args.verb).map_err(|usage| usage.render().to_string())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod complete;
 mod deploy;
 mod execute;
 mod exit;
+mod given;
 mod host;
 mod layer;
 mod log;
@@ -72,7 +73,7 @@ pub fn main_with(words: Vec<OsString>, program: Option<PathBuf>) -> u8 {
     if complete::answers() {
         return Exit::Done as u8;
     }
-    let exit = match Args::try_parse_from(words) {
+    let exit = match given::parse::<Args>(words.clone()) {
         Ok(args) => pipes::close(panic::catch_unwind(|| run(&args)).unwrap_or(Exit::Failure)),
         Err(usage) => {
             // If this cannot be printed, nobody reads it.

@@ -42,6 +42,7 @@ pub(crate) fn data(text: &str) -> io::Result<()> {
 
 /// Writes a message to standard error. If that is closed, nobody reads it.
 pub(crate) fn say(text: &str) {
+    let text = &*tidegate_client::secret::mask(text);
     if let Some(host) = host::current() {
         return host.say(text);
     }

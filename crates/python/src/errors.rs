@@ -4,6 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+use tidegate_client::secret::mask;
 
 static VALIDATION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static TIDEGATE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -29,7 +30,7 @@ pub(crate) fn failure(py: Python<'_>, why: impl Into<String>) -> PyErr {
 
 fn raised(class: PyResult<&Bound<'_, PyType>>, why: String) -> PyErr {
     match class {
-        Ok(class) => PyErr::from_type(class.clone(), why),
+        Ok(class) => PyErr::from_type(class.clone(), mask(&why).into_owned()),
         Err(error) => error,
     }
 }

@@ -2,10 +2,10 @@
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
-use tidegate_client::secret::SecretRef;
 use tidegate_client::store::CloudSettings;
 use tidegate_core::bucket::CredentialSource;
-use url::Url;
+
+use crate::given::{Reference, ServiceUrl};
 
 /// Options for reaching a bucket.
 #[derive(clap::Args)]
@@ -13,7 +13,7 @@ use url::Url;
 pub(crate) struct CloudArgs {
     /// URL of the service of a bucket, such as one that speaks S3 [default: that of the cloud]
     #[arg(long, value_name = "URL", global = true)]
-    pub(crate) endpoint: Option<Url>,
+    pub(crate) endpoint: Option<ServiceUrl>,
     /// Region of an S3 bucket
     #[arg(long, global = true)]
     region: Option<String>,
@@ -25,19 +25,19 @@ pub(crate) struct CloudArgs {
     credentials: CredentialsArg,
     /// Reference to the access key of S3 or the account key of Azure: env:NAME or file:PATH
     #[arg(long, value_name = "REF", global = true)]
-    access_key: Option<SecretRef>,
+    access_key: Option<Reference>,
     /// Reference to the secret key of S3
     #[arg(long, value_name = "REF", global = true)]
-    secret_key: Option<SecretRef>,
+    secret_key: Option<Reference>,
     /// Reference to a session token of S3
     #[arg(long, value_name = "REF", global = true)]
-    session_token: Option<SecretRef>,
+    session_token: Option<Reference>,
     /// Reference to a shared access signature of Azure
     #[arg(long, value_name = "REF", global = true)]
-    sas_token: Option<SecretRef>,
+    sas_token: Option<Reference>,
     /// Reference to the JSON of a Google service account
     #[arg(long, value_name = "REF", global = true)]
-    service_account: Option<SecretRef>,
+    service_account: Option<Reference>,
     /// Send unsigned requests, for public buckets
     #[arg(long, global = true, conflicts_with_all = ["access_key", "secret_key", "session_token", "sas_token", "service_account"])]
     anonymous: bool,
@@ -70,14 +70,14 @@ impl CloudArgs {
     /// The settings; `private` allows endpoints at private addresses.
     pub(crate) fn settings(&self, private: bool) -> CloudSettings {
         CloudSettings {
-            endpoint: self.endpoint.clone(),
+            endpoint: self.endpoint.as_ref().map(|url| (**url).clone()),
             region: self.region.clone(),
             account: self.account.clone(),
-            access_key: self.access_key.clone(),
-            secret_key: self.secret_key.clone(),
-            session_token: self.session_token.clone(),
-            sas_token: self.sas_token.clone(),
-            service_account: self.service_account.clone(),
+            access_key: self.access_key.as_ref().map(|from| (**from).clone()),
+            secret_key: self.secret_key.as_ref().map(|from| (**from).clone()),
+            session_token: self.session_token.as_ref().map(|from| (**from).clone()),
+            sas_token: self.sas_token.as_ref().map(|from| (**from).clone()),
+            service_account: self.service_account.as_ref().map(|from| (**from).clone()),
             credentials: self.source(),
             private,
         }
@@ -85,7 +85,7 @@ impl CloudArgs {
 
     /// The section `store` of a manifest.
     pub(crate) fn section(&self, private: bool) -> Map<String, Value> {
-        let text = |secret: &Option<SecretRef>| secret.as_ref().map(|secret| secret.to_string().into());
+        let text = |secret: &Option<Reference>| secret.as_ref().map(|secret| secret.to_string().into());
         let source = Some(self.source()).filter(|source| *source != CredentialSource::Given);
         let all = [
             ("endpoint", self.endpoint.as_ref().map(|endpoint| endpoint.as_str().into())),

@@ -9,6 +9,7 @@ use tidegate_pipeline::doctor::{Diagnosis, HealthLevel, examine};
 
 use super::plan;
 use crate::exit::Exit;
+use crate::given::GivenAddress;
 use crate::out::{self, OutputFormat};
 
 /// Check that everything a run needs is available
@@ -37,9 +38,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = super::calls::state_dir())]
     state: PathBuf,
 
-    /// Dead letter store: a file or postgres://…
+    /// Dead letter store: a file, postgres://…, or env:NAME and file:PATH that contain either
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
-    store: String,
+    store: GivenAddress,
 
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         None => None,
     };
     let manifest = manifest.as_ref().map(|(manifest, folder)| (manifest, folder.as_path()));
-    let findings = examine(manifest, &args.state, &args.store);
+    let findings = examine(manifest, &args.state, &args.store.to_string());
     match args.format {
         OutputFormat::Json => out::data(&format!("{:#}\n", json!(findings)))?,
         OutputFormat::Table => out::data(&table(&findings, out::data_color()))?,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_client::durable;
-use tidegate_client::secret::SecretRef;
 use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest::{CsvRows, ServiceSpec};
 use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, PresetManifest, Question, to_yaml};
@@ -18,6 +17,7 @@ use super::{plan, same_file};
 use crate::complete;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
+use crate::given::{GivenAddress, PlainAddress, Reference};
 use crate::observe;
 use crate::out::{self, OutputFormat};
 use clap_complete::ArgValueCandidates;
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 
     /// URL of the service, or a template with {address}, {lat}, {lon}, {key}
     #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    url: Option<PlainAddress>,
 
     /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .csv
     #[arg(short, long, value_name = "FILE")]
@@ -79,7 +79,7 @@ pub(crate) struct Args {
 
     /// Reference to the API key of the service: env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
-    key: Option<SecretRef>,
+    key: Option<Reference>,
 
     /// Maximum number of concurrent calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -156,9 +156,10 @@ pub(crate) struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Store failed rows as dead letters: a file or postgres://…; see `tidegate dlq`
+    /// Store failed rows as dead letters: a file, postgres://…, or env:NAME and
+    /// file:PATH that contain either; see `tidegate dlq`
     #[arg(long, value_name = "STORE")]
-    dead_letters: Option<String>,
+    dead_letters: Option<GivenAddress>,
 
     /// Days to keep dead letters, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
@@ -239,8 +240,8 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
         service: ServiceSpec {
             profile: Some(args.profile.clone()),
             profiles: args.reach.profiles.as_deref().map(text),
-            url: args.url.clone(),
-            key: args.key.as_ref().map(ToString::to_string),
+            url: args.url.as_ref().map(ToString::to_string),
+            key: args.key.as_ref().map(|key| key.to_string()),
             user_agent: args.user_agent.clone(),
             language: args.language.clone(),
             country: args.country.clone(),
@@ -259,7 +260,7 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
         },
         patience: args.calls.patience(),
         output: args.output.clone(),
-        dead_letters: args.dead_letters.as_ref().map(|store| (store.clone(), args.retention)),
+        dead_letters: args.dead_letters.as_ref().map(|store| (store.to_string(), args.retention)),
     })
 }
 

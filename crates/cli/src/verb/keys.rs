@@ -12,6 +12,7 @@ use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now
 
 use crate::execute::counted;
 use crate::exit::Exit;
+use crate::given::{GivenAddress, KeyFile};
 use crate::out;
 
 /// Generate and rotate the keys that seal dead letters and sign the audit
@@ -57,17 +58,17 @@ struct StateKey {
 struct One {
     /// Key file to create; it must not exist
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+    key: KeyFile,
 }
 
 #[derive(clap::Args)]
 struct Both {
     /// File with secret keys; the new key is appended
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// Dead letter store
+    key: KeyFile,
+    /// Dead letter store: a file, postgres://…, or env:NAME and file:PATH that contain either
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
-    store: String,
+    store: GivenAddress,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
@@ -142,7 +143,7 @@ impl Both {
 }
 
 fn generate(args: &Both) -> Result<String, LetterError> {
-    let place = args.store.parse()?;
+    let place = LetterStoreLocation::of(&args.store)?;
     let mut store = LetterStore::open(&place)?;
     if store.setting("recipient")?.is_some() {
         return Err(LetterError::Refused(format!(
@@ -163,7 +164,7 @@ fn generate(args: &Both) -> Result<String, LetterError> {
 /// The new key is in the file before the store uses it, and the store uses it before any key is
 /// wrapped to it. So an interrupted rotation can be repeated.
 fn rotate(args: &Both) -> Result<String, LetterError> {
-    let place = args.store.parse()?;
+    let place = LetterStoreLocation::of(&args.store)?;
     let mut store = LetterStore::open(&place)?;
     let mut keys = read(&args.key)?;
     let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tidegate_client::lane::{Fleet, LANE_FILE, StoredLane, WhenUnreachable, clear_stored, stored};
-use tidegate_client::secret::{Secret, SecretRef};
+use tidegate_client::secret::SecretRef;
 use tidegate_core::Wall;
 use tidegate_core::hint::WAIT_MAX;
 use tidegate_core::lane::LaneState;
@@ -21,6 +21,7 @@ use super::calls;
 use super::dlq::table::table;
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, failure, usage};
+use crate::given::GivenAddress;
 use crate::out::{self, OutputFormat};
 
 /// The variable with the URL of the server at which lanes are shared.
@@ -64,7 +65,7 @@ struct LanePlaces {
     /// Server at which machines share lanes: env:NAME or file:PATH with its URL, or a URL without a password
     /// [default: TIDEGATE_LANES, if it is set]
     #[arg(long, value_name = "SERVER")]
-    shared: Option<String>,
+    shared: Option<GivenAddress>,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
@@ -138,13 +139,7 @@ impl LanePlaces {
     /// The server of the fleet, if one is named.
     fn fleet(&self) -> Result<Option<Fleet>, CommandFailure> {
         let (url, named) = match &self.shared {
-            Some(text) => {
-                let url = match text.parse::<SecretRef>() {
-                    Ok(from) => from.fetch().map_err(|why| usage(format!("--shared: {why}")))?,
-                    Err(_) => Secret::new(text.clone()),
-                };
-                (url, "--shared")
-            }
+            Some(given) => (given.fetch().map_err(|why| usage(format!("--shared: {why}")))?, "--shared"),
             None => match SecretRef::Env(VARIABLE.to_owned()).fetch() {
                 Ok(url) => (url, VARIABLE),
                 Err(_) => return Ok(None),

@@ -268,8 +268,8 @@ fn a_value_does_not_climb_out_of_the_path_of_a_service() {
         ("", "/tenant/42/items/{id}/owner", "/tenant/42/items/", ""),
         ("/tenant/42/", "/items/{id}/owner", "/tenant/42/items/", ""),
         // What a person wrote behind the path of the service stays behind it.
-        ("/tenant/42?key=k", "/items/{id}/owner", "/tenant/42/items/", "?key=k"),
-        ("/tenant/42?key=k", "/items/{id}/owner?full=1", "/tenant/42/items/", "?key=k&full=1"),
+        ("/tenant/42?lang=k", "/items/{id}/owner", "/tenant/42/items/", "?lang=k"),
+        ("/tenant/42?lang=k", "/items/{id}/owner?full=1", "/tenant/42/items/", "?lang=k&full=1"),
     ] {
         let before = server.seen().len();
         bench.anew();

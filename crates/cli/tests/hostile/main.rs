@@ -18,6 +18,8 @@ mod paths_in_data;
 mod postgres_password;
 mod rasters;
 mod rebinding;
+mod references;
+mod secrets;
 mod store_is_not_code;
 mod strangers;
 mod tables;

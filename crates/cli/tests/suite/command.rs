@@ -31,6 +31,7 @@ const VERBS: [&str; 27] = [
     "audit",
     "doctor",
     "keys",
+    "lanes",
     "completions",
     "man",
 ];

@@ -1,14 +1,19 @@
 //! Credentials: where they come from, and how they are kept out of all text.
 //!
-//! A manifest never contains a secret, only a reference: `env:NAME` or `file:PATH`. The value is
+//! A manifest never contains a secret, only a reference: `env:NAME` or `file:PATH`. So does a command line:
+//! [`Given`] is what a person may write for an address. The value is
 //! held in [`Secret`], which no format string can print and which is wiped on drop. Text about
 //! requests (logs, dead letters, the audit, reports, errors) passes through one [`Redactor`], which
 //! knows the names of secret headers and parameters and the secret values of this process.
 
+mod given;
+mod in_url;
 mod redact;
 #[cfg(test)]
 mod tests;
 
+pub use given::{Given, GivenError, fetch_given, looks_like_reference};
+pub use in_url::{SecretInUrl, secret_in_url, secrets_in};
 pub use redact::{MASK, Redactor, is_secret_header, is_secret_query};
 
 use crate::lock::lock;
@@ -21,6 +26,8 @@ use zeroize::Zeroizing;
 
 /// The longest secret that is read from a file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// The shortest path of a URL that is masked with it, in bytes: a shorter one holds no credential.
+const PATH_BYTES_MIN: usize = 16;
 
 /// A credential. It prints as `***` and is wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,11 +69,41 @@ fn redactor() -> MutexGuard<'static, Redactor> {
     lock(&KNOWN)
 }
 
-/// A log line with all secrets masked that this process has fetched. A last safeguard: messages
-/// should already be masked.
+/// A line for people with all secrets masked that this process has fetched, and the credentials of its
+/// URLs. A last safeguard: messages should already be masked.
 #[must_use]
 pub fn mask(text: &str) -> Cow<'_, str> {
-    redactor().text(text)
+    match in_url::masked(text, MASK) {
+        Cow::Borrowed(text) => redactor().text(text),
+        Cow::Owned(text) => Cow::Owned(redactor().text(&text).into_owned()),
+    }
+}
+
+/// Masks a secret from now on: the value, and if it is a URL, the credentials in it, as they are and as a
+/// header of HTTP spells them.
+fn know(secret: &Secret) {
+    let mut known = redactor();
+    known.add(secret);
+    let value = secret.reveal();
+    // The path of a webhook is its credential.
+    if let Ok(url) = url::Url::parse(value)
+        && matches!(url.scheme(), "http" | "https")
+        && url.path().len() >= PATH_BYTES_MIN
+    {
+        known.add(&Secret::new(url.path().to_owned()));
+    }
+    for found in in_url::find(value) {
+        let part = value.get(found.place.clone()).unwrap_or_default();
+        let plain = in_url::decoded(part);
+        if found.what == SecretInUrl::Password {
+            let before = value.get(..found.place.start).unwrap_or_default().trim_end_matches(':');
+            let user = in_url::decoded(before.rsplit('/').next().unwrap_or_default());
+            let basic = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, format!("{user}:{plain}"));
+            known.add(&Secret::new(basic));
+        }
+        known.add(&Secret::new(part.to_owned()));
+        known.add(&Secret::new(plain));
+    }
 }
 
 /// A secret that a service issued; from now on it is masked in the log.
@@ -165,7 +202,7 @@ impl SecretRef {
             return Err(SecretError::Empty(self.clone()));
         }
         let secret = Secret(value);
-        redactor().add(&secret);
+        know(&secret);
         Ok(secret)
     }
 }

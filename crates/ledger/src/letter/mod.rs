@@ -62,7 +62,7 @@ pub use envelope::{
 pub use error::LetterError;
 pub use filter::LetterFilter;
 pub use record_key::{KeyedRecord, RecordKeys};
-pub use store::{LetterStore, LetterStoreLocation, Put};
+pub use store::{LetterStore, LetterStoreLocation, Put, StoreUrl};
 pub use worker::worker;
 pub use writer::{LetterTicket, Letters, now_ms};
 

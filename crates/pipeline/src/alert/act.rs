@@ -8,7 +8,7 @@ use crate::http::{
 use crate::lane::{Clock, Lanes};
 use crate::letter::now_ms;
 use crate::manifest::Action;
-use crate::secret::{Redactor, SecretRef};
+use crate::secret::{Redactor, SecretRef, fetch_given, mask};
 use crate::telemetry::trace;
 use std::io::Write;
 use std::process::Stdio;
@@ -32,7 +32,11 @@ pub(super) struct PreparedAction {
 
 impl PreparedAction {
     pub(super) fn new(form: &Action) -> Result<PreparedAction, String> {
-        let webhook = form.webhook.as_deref().map(|url| webhook(url, form.key.as_deref())).transpose()?;
+        let webhook = form.webhook.as_deref().map(|given| {
+            let url = fetch_given(given).map_err(|e| format!("`webhook`: {e}"))?;
+            webhook(url.reveal(), form.key.as_deref())
+        });
+        let webhook = webhook.transpose()?;
         Ok(PreparedAction {
             on: form.on.iter().map(|name| name.alert()).collect(),
             exit_code: form.exit_code,
@@ -98,7 +102,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     let url = Url::parse(url).map_err(|e| format!("invalid `webhook` URL: {e}"))?;
     // The configured host is allowed at any address, but redirects to others are not.
     let allow = Allow::meant(&url, true, &[]);
-    allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;
+    allow.url(&url).map_err(|e| format!("`webhook`: {}", mask(&e.to_string())))?;
     let config = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
     let client = Client::new(config, [&url]).map_err(|e| e.to_string())?;
     let mut request = Request::new(http::Method::POST, url, Vec::new().into());

@@ -2,6 +2,7 @@
 //!
 //! Separate from `rules`, because these examine lists and the meaning of strings.
 
+mod addresses;
 mod lanes;
 
 use super::form::Check;
@@ -11,7 +12,7 @@ use crate::child::is_name;
 use crate::gate::drift::DriftTolerance;
 use crate::letter::remedy::RepairRule;
 use crate::objects::AllowedObjects;
-use crate::secret::SecretRef;
+use crate::secret::secret_in_url;
 use tidegate_core::Code;
 use tidegate_core::letter::auto::ReplayLimit;
 use tidegate_core::quote::scheme;
@@ -24,6 +25,7 @@ struct PartsChecker<'a> {
 
 /// Reports every violated condition.
 pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
+    addresses::check(root, problems);
     let Some(pipeline) = root.at(&["pipeline"]) else { return };
     let mut parts = PartsChecker { problems };
     let services: Vec<&str> = pipeline
@@ -45,13 +47,11 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
         parts.one_of(source, "source", keys);
         parts.database(source.at(&["postgis", "url"]));
         parts.source(source, &services);
-        parts.bucket(source);
     }
     if let Some(sink) = sink {
         parts.one_of(sink, "sink", &["file", "postgis"]);
         parts.database(sink.at(&["postgis", "url"]));
         parts.sink(sink);
-        parts.bucket(sink);
     }
     if let Some(store) = pipeline.at(&["dead_letters", "store"]) {
         parts.letter_store(store);
@@ -84,14 +84,8 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     for gate in pipeline.at(&["gates"]).map(YamlNode::items).unwrap_or_default() {
         parts.gate(gate);
     }
-    if let Some(key) = pipeline.at(&["audit", "key"]) {
-        parts.secret(key);
-    }
     for (name, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
         parts.fallback(&name.name, service, &services);
-        if let Some(key) = service.at(&["key"]) {
-            parts.secret(key);
-        }
     }
 }
 
@@ -158,21 +152,18 @@ impl PartsChecker<'_> {
         }
     }
 
-    /// Checks the URL of a database: a reference, or a URL without a password.
+    /// Checks the URL of a database that is no reference.
     fn database(&mut self, node: Option<&YamlNode>) {
         let Some(node) = node else { return };
         let Some(text) = node.text() else { return };
-        if text.parse::<SecretRef>().is_ok() {
+        // A credential in it is reported by `addresses`.
+        if addresses::is_reference(text) || secret_in_url(text).is_some() {
             return;
         }
         match url::Url::parse(text) {
             Ok(url) if !matches!(url.scheme(), "postgres" | "postgresql") => {
                 let help = "use `postgres://user@host/database` or `env:NAME`";
                 self.report("range", node.place.clone(), "not a PostgreSQL URL", help);
-            }
-            Ok(url) if url.password().is_some() || url.query_pairs().any(|(key, _)| key == "password") => {
-                let help = "put the URL into an environment variable or a file, and refer to it: `env:DATABASE_URL`, `file:PATH`";
-                self.report("secret", node.place.clone(), "a manifest must not contain a password", help);
             }
             Ok(_) => {}
             Err(_) => {
@@ -186,7 +177,7 @@ impl PartsChecker<'_> {
     fn letter_store(&mut self, node: &YamlNode) {
         let Some(text) = node.text() else { return };
         match scheme(text) {
-            _ if text.parse::<SecretRef>().is_ok() => {}
+            _ if addresses::is_reference(text) || secret_in_url(text).is_some() => {}
             None => {}
             Some("postgres" | "postgresql") => self.database(Some(node)),
             Some(other) => {
@@ -299,14 +290,6 @@ impl PartsChecker<'_> {
         }
     }
 
-    fn bucket(&mut self, section: &YamlNode) {
-        for name in ["access_key", "secret_key", "session_token"] {
-            if let Some(node) = section.at(&["store", name]) {
-                self.secret(node);
-            }
-        }
-    }
-
     fn remedy(&mut self, remedy: &YamlNode) {
         let Some(rule) = remedy.at(&["rule"]).filter(|rule| !rule.is_open()) else { return };
         let name = rule.text().unwrap_or_default();
@@ -385,13 +368,6 @@ impl PartsChecker<'_> {
             let own = known.codes().iter().map(|code| format!("`{code}`")).collect::<Vec<_>>().join(", ");
             let message = format!("rule `{}` does not repair `{code}`", remedy.unwrap_or_default());
             self.report("range", node.place.clone(), message, format!("it is for {own}"));
-        }
-    }
-
-    fn secret(&mut self, node: &YamlNode) {
-        if node.text().is_some_and(|text| text.parse::<SecretRef>().is_err()) {
-            let message = "a manifest must not contain a secret";
-            self.report("secret", node.place.clone(), message, "use `env:NAME` or `file:PATH`");
         }
     }
 

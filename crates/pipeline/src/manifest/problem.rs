@@ -9,6 +9,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 use serde::Serialize;
 
 use super::tree::ByteRange;
+use crate::secret::{mask, secrets_in};
 
 /// The most problems that are reported; the rest is counted.
 const REPORTED_MAX: usize = 50;
@@ -47,6 +48,8 @@ impl ManifestProblem {
 /// A text from the file for a message: in backticks, escaped, truncated.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 40;
+    // Before it is cut, because half a URL hides where its password ends.
+    let text = mask(text);
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
     format!("`{}{more}`", shown.replace("\\'", "'").replace("\\\"", "\""))
@@ -63,6 +66,15 @@ fn harmless(text: &str) -> String {
         c => c,
     };
     text.chars().map(replace).collect()
+}
+
+/// A text without the credentials in its URLs, wherever they are: the lines around a problem are shown,
+/// too. Every byte stays where it is.
+fn unquotable(mut text: String) -> String {
+    for place in secrets_in(&text) {
+        text.replace_range(place.clone(), &"*".repeat(place.len()));
+    }
+    text
 }
 
 /// A problem for programs.
@@ -100,7 +112,7 @@ impl Texts {
     /// Adds a file; returns the offset of its first byte.
     pub(super) fn add(&mut self, file: &str, text: &str) -> usize {
         let start = self.all.len();
-        self.all.push_str(&harmless(text));
+        self.all.push_str(&unquotable(harmless(text)));
         self.files.push((harmless(file), start..self.all.len()));
         start
     }
@@ -149,7 +161,7 @@ impl Rejection {
     /// The rejection of a file and its included files.
     pub(super) fn of(mut texts: Texts, mut problems: Vec<ManifestProblem>) -> Rejection {
         for problem in &mut problems {
-            problem.message = harmless(&problem.message);
+            problem.message = mask(&harmless(&problem.message)).into_owned();
             if let ("secret", Some(place)) = (problem.code, &problem.place) {
                 texts.mask(place);
             }

@@ -30,7 +30,7 @@ use crate::letter::{
     Payload, RecordKeys, Spatial, Versions, flood, now_ms, worker,
 };
 use crate::manifest::{DeadLetters, Manifest, Pipeline};
-use crate::secret::SecretRef;
+use crate::secret::Given;
 use crate::step::{FailedCall, Flow, Reject};
 use crate::telemetry::trace::{self, Tracer};
 use crate::worker::TaskLink;
@@ -45,14 +45,13 @@ const PAYLOAD_BYTES_AT_ONCE: usize = 2 << 20;
 /// When a reference cannot be resolved.
 pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, SetupError> {
     let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
-    if let Ok(from) = text.parse::<SecretRef>() {
-        let held = from.fetch().map_err(|e| e.to_string())?;
-        return Ok(held.reveal().parse().map_err(|e| format!("dead_letters.store: {from}: {e}"))?);
-    }
-    let at = text.parse().map_err(|e: LetterError| format!("dead_letters.store: {e}"))?;
+    let given: Given = text.parse().map_err(|e| format!("dead_letters.store: {e}"))?;
+    let at = LetterStoreLocation::of(&given).map_err(|e| format!("dead_letters.store: {e}"))?;
     Ok(match at {
-        LetterStoreLocation::File(path) => LetterStoreLocation::File(folder.join(path)),
-        url => url,
+        LetterStoreLocation::File(path) if given.reference().is_none() => {
+            LetterStoreLocation::File(folder.join(path))
+        }
+        at => at,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::error::SetupError;
 use crate::lane::{Fleet, LaneScope, WhenUnreachable};
 use crate::lock::lock;
 use crate::manifest::{FleetFallback, Manifest, RateScope};
-use crate::secret::{Secret, SecretRef};
+use crate::secret::{SecretRef, fetch_given};
 use std::sync::Arc;
 
 /// The variable with the URL of the server for runs whose manifest names none.
@@ -23,10 +23,7 @@ impl Traffic {
         let pipeline = &manifest.pipeline;
         let (url, when, named) = match &pipeline.lanes {
             Some(lanes) => {
-                let url = match lanes.url.parse::<SecretRef>() {
-                    Ok(from) => from.fetch().map_err(|e| format!("`lanes`: {e}"))?,
-                    Err(_) => Secret::new(lanes.url.clone()),
-                };
+                let url = fetch_given(&lanes.url).map_err(|e| format!("`lanes`: {e}"))?;
                 (url, lanes.when_unreachable, "`lanes`")
             }
             None if pipeline.rate_limit.scope == RateScope::Process => return Ok(self),

@@ -21,7 +21,7 @@ use super::link::TaskLink;
 use crate::lock::lock;
 use crate::manifest::{Check, DeadLetters, Manifest, SourceSpec, TaskSource, WriteMode};
 use crate::run::{End, RunError, RunOptions, RunReport, RunWatch, StateDir, run};
-use crate::secret::SecretRef;
+use crate::secret::fetch_given;
 use crate::telemetry::{Sample, Telemetry, metric};
 
 /// The most tasks of a page.
@@ -81,11 +81,8 @@ pub fn worker_name() -> String {
 /// # Errors
 /// When it cannot be read.
 pub fn address_of(text: &str, folder: &Path) -> Result<QueueAddress, String> {
-    let text = match text.parse::<SecretRef>() {
-        Ok(secret) => secret.fetch().map_err(|e| e.to_string())?.reveal().to_owned(),
-        Err(_) => text.to_owned(),
-    };
-    Ok(match QueueAddress::parse(&text).map_err(|e| e.to_string())? {
+    let held = fetch_given(text)?;
+    Ok(match QueueAddress::parse(held.reveal()).map_err(|e| e.to_string())? {
         QueueAddress::Sqlite(path, name) => QueueAddress::Sqlite(folder.join(path), name),
         server @ QueueAddress::Server(_) => server,
     })

@@ -14,7 +14,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use tidegate_client::lane::{Clock, Fleet, LaneScope, LaneStates, Lanes, WhenUnreachable};
 use tidegate_client::lock::lock;
-use tidegate_client::secret::{Secret, SecretRef};
+use tidegate_client::secret::fetch_given;
 use tidegate_core::Rng;
 use tidegate_core::lane::LaneConfig;
 
@@ -101,10 +101,7 @@ fn scope(shared: &str) -> Result<LaneScope, String> {
     if shared == "machine" {
         return Ok(LaneScope::Machine(None));
     }
-    let url = match shared.parse::<SecretRef>() {
-        Ok(from) => from.fetch().map_err(|why| why.to_string())?,
-        Err(_) => Secret::new(shared.to_owned()),
-    };
+    let url = fetch_given(shared).map_err(|why| format!("shared: {why}"))?;
     let fleet = Fleet::new(&url, WhenUnreachable::default())
         .map_err(|why| format!("{why}; `shared` takes \"machine\", a URL, or env:NAME with a URL"))?;
     Ok(LaneScope::Fleet(fleet))

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use futures_util::TryStreamExt;
 use tidegate_client::durable;
-use tidegate_client::secret::SecretRef;
 use tidegate_client::store::{CloudSettings, ObjectStoreClient, StoreError, StoreSettings};
 use tidegate_core::bucket::CredentialSource;
 use tidegate_core::quote::scheme;
@@ -16,11 +15,11 @@ use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{LogHead, user};
 use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::alert;
-use url::Url;
 
 use super::log::{AuditSource, Log, logs};
 use super::register::lost;
 use super::{CommandFailure, Exit, anchor_table, usage};
+use crate::given::{GivenAddress, ServiceUrl};
 
 /// Print the heads of the audits, to be kept elsewhere, or append them to a place
 ///
@@ -33,7 +32,7 @@ pub(super) struct AnchorArgs {
     /// File to append to, s3://BUCKET/FOLDER for a new object, postgres://… for rows of the table
     /// tidegate_anchor, or https://… for a POST; env:NAME and file:PATH contain a URL with a secret
     #[arg(long, value_name = "PLACE")]
-    to: Option<String>,
+    to: Option<GivenAddress>,
     #[command(flatten)]
     store: AnchorStore,
 }
@@ -43,7 +42,7 @@ pub(super) struct AnchorArgs {
 pub(super) struct AnchorStore {
     /// URL of an S3-compatible service that holds anchors [default: AWS]
     #[arg(long, value_name = "URL")]
-    endpoint: Option<Url>,
+    endpoint: Option<ServiceUrl>,
 }
 
 /// The first word of each line.
@@ -92,7 +91,7 @@ pub(super) fn run(args: &AnchorArgs) -> Result<(Exit, String), CommandFailure> {
         return Err(usage("the audits have no entries yet"));
     }
     let text: String = heads.iter().map(|head| line(&at, head)).collect();
-    let Some(place) = args.to.as_deref() else { return Ok((Exit::Done, text)) };
+    let Some(place) = &args.to else { return Ok((Exit::Done, text)) };
     let place = resolved(place)?;
     match scheme(&place) {
         None => {
@@ -119,7 +118,7 @@ pub(super) fn run(args: &AnchorArgs) -> Result<(Exit, String), CommandFailure> {
 
 /// What the audits have lost of the heads in an anchor.
 pub(super) fn findings(
-    (place, store): (&str, &AnchorStore),
+    (place, store): (&GivenAddress, &AnchorStore),
     which: &AuditSource,
     logs: &mut [Log],
 ) -> Result<Vec<String>, CommandFailure> {
@@ -178,14 +177,13 @@ fn read(place: &str, how: &AnchorStore) -> Result<Vec<Anchor>, CommandFailure> {
 }
 
 /// The place itself, if a reference was given.
-fn resolved(place: &str) -> Result<String, CommandFailure> {
-    match place.parse::<SecretRef>() {
-        // `file:///dir` is a store.
-        Ok(from) if scheme(place).is_none() => {
-            Ok(from.fetch().map_err(|e| usage(e.to_string()))?.reveal().trim().to_owned())
-        }
-        _ => Ok(place.to_owned()),
+fn resolved(place: &GivenAddress) -> Result<String, CommandFailure> {
+    let written = place.to_string();
+    // `file:///dir` is a store.
+    if scheme(&written).is_some() {
+        return Ok(written);
     }
+    Ok(place.fetch().map_err(|e| usage(e.to_string()))?.reveal().trim().to_owned())
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
@@ -194,7 +192,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
 
 fn open(place: &str, how: &AnchorStore) -> Result<ObjectStoreClient, CommandFailure> {
     let cloud = CloudSettings {
-        endpoint: how.endpoint.clone(),
+        endpoint: how.endpoint.as_ref().map(|url| (**url).clone()),
         credentials: CredentialSource::Environment,
         ..CloudSettings::default()
     };

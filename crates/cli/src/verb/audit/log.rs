@@ -12,6 +12,7 @@ use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, StateDir};
 
 use super::{CommandFailure, Trust, failure, usage};
+use crate::given::GivenAddress;
 use crate::verb::plan;
 
 /// Selects an audit log.
@@ -25,9 +26,9 @@ pub(super) struct AuditSource {
     /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate", value_parser = crate::verb::calls::state_dir())]
     state: PathBuf,
-    /// Dead letter store whose audit to use: a file or postgres://…
+    /// Dead letter store whose audit to use: a file, postgres://…, or env:NAME and file:PATH that contain either
     #[arg(long, value_name = "STORE", conflicts_with = "manifest")]
-    store: Option<String>,
+    store: Option<GivenAddress>,
 }
 
 /// An audit log: of a run or of a dead-letter store.
@@ -178,12 +179,11 @@ fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Comm
     Ok(Log::Run { name, book: Box::new(book), public: state.join(PUBLIC_FILE), own: None, copies })
 }
 
-fn of_letters(place: &str) -> Result<Log, CommandFailure> {
-    let at: LetterStoreLocation = place.parse()?;
+fn of_letters(at: LetterStoreLocation) -> Result<Log, CommandFailure> {
     if let LetterStoreLocation::File(path) = &at
         && !path.exists()
     {
-        return Err(usage(format!("no dead letter store at {place}")));
+        return Err(usage(format!("no dead letter store at {at}")));
     }
     let store = LetterStore::open(&at)?;
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
@@ -225,7 +225,7 @@ pub(super) fn signer(key: &str) -> Result<Signer, CommandFailure> {
 
 pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
     if let Some(place) = &which.store {
-        return Ok(vec![of_letters(place)?]);
+        return Ok(vec![of_letters(LetterStoreLocation::of(place)?)?]);
     }
     if let Some(file) = &which.manifest {
         return Ok(vec![of_manifest(file, &which.include, &which.state)?]);
@@ -239,7 +239,7 @@ pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
     }
     let letters = which.state.join("letters.db");
     if letters.exists() {
-        all.push(of_letters(&letters.to_string_lossy())?);
+        all.push(of_letters(LetterStoreLocation::File(letters))?);
     }
     // A register without logs is a finding of `verify`.
     if all.is_empty() && !which.state.join(REGISTER_FILE).exists() {

@@ -21,6 +21,7 @@ use tidegate_ledger::letter::now_ms;
 use super::dlq::filter::time;
 use super::dlq::table::table;
 use crate::exit::{CommandFailure, Exit, failure, usage};
+use crate::given::GivenAddress;
 use crate::out;
 use crate::progress::thousands;
 use crate::verb::plan;
@@ -108,7 +109,7 @@ struct Verify {
     /// Where heads are kept that the audits must contain: a file, - for standard input, s3://BUCKET/FOLDER,
     /// postgres://…, or env:NAME and file:PATH that contain one of them
     #[arg(long, value_name = "PLACE")]
-    anchor: Option<String>,
+    anchor: Option<GivenAddress>,
     #[command(flatten)]
     anchors: anchor::AnchorStore,
     /// Output format

@@ -13,6 +13,7 @@ use super::table::{ago, table};
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::execute::counted;
 use crate::exit::Exit;
+use crate::given::PlainAddress;
 use crate::out;
 use crate::progress::thousands;
 use crate::verb::cloud::CloudArgs;
@@ -28,7 +29,7 @@ pub(super) struct Archive {
     filter: FilterArgs,
     /// Archive location: a directory, s3://bucket/base, az://container/base or gs://bucket/base
     #[arg(long, value_name = "STORE")]
-    to: String,
+    to: PlainAddress,
     #[command(flatten)]
     cloud: CloudArgs,
     /// Allow the endpoint to resolve to a private address

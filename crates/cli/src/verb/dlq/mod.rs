@@ -19,9 +19,9 @@ mod subject;
 pub(super) mod table;
 
 use std::io;
-use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use tidegate_client::secret::Secret;
 use tidegate_core::letter::LetterId;
 use tidegate_core::quote::shell;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
@@ -30,6 +30,7 @@ use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
 use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
+use crate::given::GivenAddress;
 use crate::out;
 
 /// Inspect, repair, replay, archive and purge dead letters
@@ -61,12 +62,13 @@ pub(crate) struct Args {
 /// Options for the store and the output.
 #[derive(clap::Args)]
 struct LetterStoreArgs {
-    /// Dead letter store: a file, or postgres://user@host/db?schema=NAME
+    /// Dead letter store: a file, postgres://user@host/db?schema=NAME, or env:NAME and file:PATH that contain
+    /// either
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db", global = true)]
-    store: String,
-    /// File with the secret keys of sealed payloads
+    store: GivenAddress,
+    /// File with the secret keys of sealed payloads, or env:NAME that contains them
     #[arg(long, value_name = "FILE", global = true)]
-    key: Option<PathBuf>,
+    key: Option<GivenAddress>,
     /// Output format
     #[arg(long, value_enum, default_value_t = LetterFormat::Table, global = true)]
     format: LetterFormat,
@@ -112,15 +114,26 @@ struct OpenLetterStore {
     store: LetterStore,
     keys: Keyring,
     /// The file of the keys.
-    key_file: Option<PathBuf>,
+    key_file: Option<GivenAddress>,
     format: LetterFormat,
     /// The time of the command, in milliseconds since 1970.
     now_ms: i64,
 }
 
+/// The keys that `--key` gives. What is no file may be the key itself, and is not quoted.
+fn key_text(given: &GivenAddress) -> Result<Secret, CommandFailure> {
+    let fail = |why: String| usage(format!("--key: {why}"));
+    match given.reference() {
+        Some(from) => from.fetch().map_err(|e| fail(e.to_string())),
+        None => std::fs::read_to_string(given.to_string()).map(Secret::new).map_err(|e| {
+            fail(format!("cannot read the file with the keys: {e}; write its path, or env:NAME"))
+        }),
+    }
+}
+
 impl OpenLetterStore {
     fn open(how: &LetterStoreArgs, make: bool) -> Result<OpenLetterStore, CommandFailure> {
-        let place: LetterStoreLocation = how.store.parse()?;
+        let place = LetterStoreLocation::of(&how.store)?;
         if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
         {
@@ -128,11 +141,7 @@ impl OpenLetterStore {
         }
         let keys = match &how.key {
             None => Keyring::default(),
-            Some(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|e| usage(format!("{}: {e}", path.display())))?;
-                Keyring(SecretKey::all_from_text(&text)?)
-            }
+            Some(given) => Keyring(SecretKey::all_from_text(key_text(given)?.reveal())?),
         };
         let mut store = LetterStore::open(&place)?;
         let now_ms = now_ms();
@@ -169,7 +178,7 @@ impl OpenLetterStore {
     fn command(&self, what: &str) -> String {
         let mut text = format!("tidegate dlq {what} --store {}", shell(&self.place.to_string()));
         if let Some(path) = &self.key_file {
-            text.push_str(&format!(" --key {}", shell(&path.display().to_string())));
+            text.push_str(&format!(" --key {}", shell(&path.to_string())));
         }
         text
     }

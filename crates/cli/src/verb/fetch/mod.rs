@@ -11,14 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_client::secret::SecretRef;
 use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest;
 use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::CountTolerance;
 use tidegate_pipeline::tiles::TileTemplate;
 pub(in crate::verb) use tiles::{bbox, zooms};
-use url::Url;
 
 use super::calls::{CallArgs, Reach};
 use super::cloud::CloudArgs;
@@ -26,6 +24,7 @@ use super::plan;
 use crate::complete;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
+use crate::given::{GivenAddress, Reference, ServiceUrl};
 use crate::layer::FormatArg;
 use crate::observe;
 use crate::out::{self, OutputFormat};
@@ -66,7 +65,7 @@ they are; 75 the service is down or asked to wait, or the same fetch is active: 
 pub(crate) struct Args {
     /// URL of the service or file
     #[arg(value_name = "URL")]
-    url: Url,
+    url: ServiceUrl,
 
     /// Protocol of the service: geoserver-wfs, ogcapi, esri, stac, file, or a custom profile that
     /// extends one of these [default: detected from the URL]
@@ -111,7 +110,7 @@ pub(crate) struct Args {
 
     /// Reference to the API key of the service: env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
-    key: Option<SecretRef>,
+    key: Option<Reference>,
 
     /// Features per page [default: chosen by the service]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -173,9 +172,10 @@ pub(crate) struct Args {
     #[arg(long)]
     print_manifest: bool,
 
-    /// Store features that cannot be written as dead letters: a file or postgres://…; see `tidegate dlq`
+    /// Store features that cannot be written as dead letters: a file, postgres://…, or
+    /// env:NAME and file:PATH that contain either; see `tidegate dlq`
     #[arg(long, value_name = "STORE")]
-    dead_letters: Option<String>,
+    dead_letters: Option<GivenAddress>,
 
     /// Days to keep dead letters, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]

@@ -137,7 +137,7 @@ fn requests(args: &Args, path: &Path) -> Result<ObjectList, String> {
         items.push(DownloadItem {
             kind: ContentKind::of_name(&line.key),
             key: line.key,
-            url: args.url.clone(),
+            url: (*args.url).clone(),
             body: Some(line.body.to_string()),
             size: None,
             checksum: None,

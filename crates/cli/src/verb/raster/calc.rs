@@ -10,6 +10,7 @@ use super::rasterize::sample;
 use super::shared::{EndArgs, nodata, unchanged};
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 
 /// Compute bands from bands
 ///
@@ -27,7 +28,7 @@ Exit codes: 0 success; 1 a file cannot be read or written; 2 usage error or no s
 pub(crate) struct CalcRaster {
     /// Raster whose bands are b1, b2 and so on
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    input: RasterFile,
 
     /// File to write
     #[arg(value_name = "OUTPUT")]
@@ -71,8 +72,8 @@ fn named(text: &str) -> Result<(String, PathBuf, u32), String> {
 
 pub(super) fn run(args: &CalcRaster) -> io::Result<Exit> {
     let inputs: Vec<&PathBuf> =
-        [&args.input].into_iter().chain(args.band.iter().map(|(_, file, _)| file)).collect();
-    if args.end.refuses("calc", inputs.iter().copied(), &args.output) {
+        [&*args.input].into_iter().chain(args.band.iter().map(|(_, file, _)| file)).collect();
+    if args.end.refuses("calc", &inputs, &args.output) {
         return Ok(Exit::Usage);
     }
     let mut sources: Vec<GeoTiff> = Vec::new();

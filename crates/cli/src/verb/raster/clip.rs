@@ -14,6 +14,7 @@ use super::shared::{
 };
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::layer;
 
 /// Cut a part out of a raster, by a box or by features
@@ -32,7 +33,7 @@ raster lies within; 4 finished, some features could not be used.")]
 pub(crate) struct ClipRaster {
     /// Raster to clip
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    input: RasterFile,
 
     /// File to write
     #[arg(value_name = "OUTPUT")]
@@ -104,7 +105,7 @@ fn work(
 }
 
 pub(super) fn run(args: &ClipRaster) -> io::Result<Exit> {
-    if args.end.refuses("clip", [&args.input].into_iter().chain(&args.features), &args.output) {
+    if args.end.refuses("clip", [&*args.input].into_iter().chain(&args.features), &args.output) {
         return Ok(Exit::Usage);
     }
     let raster = match open(&args.input) {

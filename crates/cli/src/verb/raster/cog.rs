@@ -9,6 +9,7 @@ use tidegate_raster::{CogOptions, Compression, OverviewMethod, Predictor, Raster
 use super::shared::EndArgs;
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::{out, stop};
 
 /// Convert a TIFF to a COG
@@ -26,7 +27,7 @@ Exit codes: 0 success; 1 the file cannot be read or written; 2 usage error or no
 pub(crate) struct ToCog {
     /// Raster to convert
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    input: RasterFile,
 
     /// File to write
     #[arg(value_name = "OUTPUT")]

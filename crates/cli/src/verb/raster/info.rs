@@ -1,7 +1,6 @@
 //! `tidegate raster info`: shows what a raster says of itself.
 
 use std::io;
-use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use tidegate_raster::{BlockLayout, MaskKind, PlacedBy, Predictor, RasterHead, Ra
 
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::layer;
 use crate::out;
 use crate::progress::thousands;
@@ -29,7 +29,7 @@ Exit codes: 0 success; 1 a file cannot be read; 2 usage error or no such file.")
 pub(crate) struct Info {
     /// Rasters
     #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<RasterFile>,
 
     /// Output format
     #[arg(long, value_enum, default_value = "table")]

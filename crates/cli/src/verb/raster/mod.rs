@@ -15,6 +15,7 @@ mod warp;
 use std::io;
 use std::path::Path;
 
+use tidegate_client::secret::looks_like_reference;
 use tidegate_pipeline::raster::is_remote;
 use tidegate_raster::{GeoTiff, RasterCause, RasterError, RasterLimits};
 
@@ -82,6 +83,12 @@ fn open_within(file: &Path, limits: &RasterLimits) -> Result<GeoTiff, RasterErro
     tidegate_pipeline::raster::open(&reach::written(file)?, &reach::get(), limits)
 }
 
+/// Whether it is no path: an address, or a reference to one.
+fn is_elsewhere(file: &Path) -> bool {
+    let file = file.to_string_lossy();
+    is_remote(&file) || looks_like_reference(&file)
+}
+
 /// A file or an address as it may be printed.
 fn named(file: &Path) -> String {
     tidegate_pipeline::raster::shown(&file.to_string_lossy())
@@ -101,7 +108,7 @@ fn give_up(verb: &str, file: &Path, error: &RasterError) -> Exit {
     match error.cause {
         RasterCause::Transient(_) | RasterCause::Changed => Exit::TryLater,
         RasterCause::Invalid => Exit::Usage,
-        RasterCause::Io if !is_remote(&file.to_string_lossy()) && !file.exists() => Exit::Usage,
+        RasterCause::Io if !is_elsewhere(file) && !file.exists() => Exit::Usage,
         _ => Exit::Failure,
     }
 }

@@ -10,6 +10,7 @@ use super::shared::{EndArgs, GridArgs, nodata, unchanged};
 use super::warp::method;
 use super::{give_up, open_within};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::layer;
 
 /// Join rasters into one
@@ -30,7 +31,7 @@ pub(crate) struct MosaicRasters {
 
     /// Rasters, in the order of their priority
     #[arg(value_name = "INPUT", required = true)]
-    inputs: Vec<PathBuf>,
+    inputs: Vec<RasterFile>,
 
     /// Which value wins where several have one: first, last, min, max or mean
     #[arg(long, value_name = "RULE", default_value = "first", value_parser = priority)]

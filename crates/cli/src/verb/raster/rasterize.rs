@@ -14,6 +14,7 @@ use super::cog::CogArgs;
 use super::open;
 use super::shared::{EndArgs, FeatureArgs, FeatureCount, GridArgs, TransformTrouble, judged, nodata};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::{layer, out};
 
 /// Burn features into a raster
@@ -53,7 +54,7 @@ pub(crate) struct RasterizeFeatures {
 
     /// Take the grid of this raster
     #[arg(long, value_name = "RASTER", conflicts_with_all = ["resolution", "extent", "size", "aligned", "to_crs"])]
-    like: Option<PathBuf>,
+    like: Option<RasterFile>,
 
     #[command(flatten)]
     grid: GridArgs,
@@ -168,7 +169,7 @@ fn work(args: &RasterizeFeatures) -> Result<(RasterSpec, CogSummary, FeatureCoun
 }
 
 pub(super) fn run(args: &RasterizeFeatures) -> io::Result<Exit> {
-    if args.end.refuses("rasterize", [&args.input].into_iter().chain(&args.like), &args.output) {
+    if args.end.refuses("rasterize", [&args.input].into_iter().chain(args.like.as_deref()), &args.output) {
         return Ok(Exit::Usage);
     }
     if args.burn.is_none() && args.attribute.is_none() && !args.count {

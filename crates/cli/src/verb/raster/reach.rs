@@ -8,6 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_client::objects::ObjectAddress;
+use tidegate_client::secret::{Given, Secret};
+use tidegate_core::quote::scheme;
 use tidegate_pipeline::raster::RasterReach;
 use tidegate_raster::RasterError;
 
@@ -70,6 +72,14 @@ pub(super) fn get() -> RasterReach {
 
 /// An address that a person wrote on the command line.
 pub(super) fn written(file: &Path) -> Result<ObjectAddress, RasterError> {
-    let written = ObjectAddress::written(&file.to_string_lossy(), Path::new(""), get().private);
+    let file = file.to_string_lossy();
+    // The parser of options has refused what only looks like a reference. `file:///dir` is an address.
+    let held = match file.parse::<Given>() {
+        Ok(given) if scheme(&file).is_none() => Some(given.fetch()),
+        _ => None,
+    };
+    let held = held.transpose().map_err(|error| RasterError::invalid(error.to_string()))?;
+    let address = held.as_ref().map_or(&*file, Secret::reveal);
+    let written = ObjectAddress::written(address, Path::new(""), get().private);
     written.map_err(|error| RasterError::invalid(error.to_string()))
 }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tidegate_geo::Crs;
-use tidegate_pipeline::raster::{LocalCopy, is_remote};
+use tidegate_pipeline::raster::LocalCopy;
 use tidegate_raster::repair::{RepairError, RepairOptions, RepairOutcome, RepairReport, diagnose, repair};
 
 use super::reach;
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::out::{self, OutputFormat};
 
 /// Repair a GeoTIFF whose header is broken
@@ -30,7 +31,7 @@ Exit codes: 0 sound or repaired; 1 refused, or the disk fails; 2 usage error; 4 
 the server is down or throttles, or the file is what a busy service answered: fetch it again.")]
 pub(crate) struct RepairRaster {
     /// File to repair: a path, or an address on a web server or in an object store, without its sidecars
-    input: PathBuf,
+    input: RasterFile,
 
     /// New file; the input is copied if nothing is wrong with it
     #[arg(required_unless_present = "dry_run")]
@@ -68,8 +69,7 @@ pub(crate) fn run(args: &RepairRaster) -> io::Result<Exit> {
         unplaced: args.unplaced,
         max_pixels: args.max_pixels,
     };
-    let address = args.input.to_string_lossy();
-    let copy = if is_remote(&address) {
+    let copy = if super::is_elsewhere(&args.input) {
         let beside = match &args.output {
             Some(output) => output.clone(),
             None => std::env::temp_dir().join(format!("tidegate-repair-{}.tif", std::process::id())),

@@ -1,7 +1,7 @@
 //! What the transformations share: options of grids, features of a file, and the end of a command.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use tidegate_geo::batch::Batch;
@@ -293,13 +293,13 @@ impl EndArgs {
     }
 
     /// Whether the output must not be written, because it is an input or exists; says so.
-    pub(super) fn refuses<'a>(
+    pub(super) fn refuses(
         &self,
         verb: &str,
-        inputs: impl IntoIterator<Item = &'a PathBuf>,
+        inputs: impl IntoIterator<Item: AsRef<Path>>,
         output: &Path,
     ) -> bool {
-        if inputs.into_iter().any(|input| crate::verb::same_file(input, output)) {
+        if inputs.into_iter().any(|input| crate::verb::same_file(input.as_ref(), output)) {
             out::say(&format!("tidegate raster {verb}: an input and OUTPUT are the same file"));
             return true;
         }

@@ -1,12 +1,12 @@
 //! `tidegate raster validate`: whether a file is a COG, and whether all of it can be read.
 
 use std::io;
-use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::layer;
 use crate::out::{self, OutputFormat};
 use crate::progress::thousands;
@@ -26,7 +26,7 @@ Exit codes: 0 all files are valid; 1 a file is not; 2 usage error or no such fil
 pub(crate) struct ValidateRaster {
     /// Rasters
     #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<RasterFile>,
 
     /// Unpack every block
     #[arg(long)]

@@ -10,6 +10,7 @@ use super::cog::CogArgs;
 use super::shared::{EndArgs, GridArgs, nodata, pair, unchanged};
 use super::{give_up, open};
 use crate::exit::Exit;
+use crate::given::RasterFile;
 use crate::{layer, out};
 
 /// Reproject and resample a raster
@@ -27,7 +28,7 @@ Exit codes: 0 success; 1 the file cannot be read or written; 2 usage error or no
 pub(crate) struct WarpRaster {
     /// Raster to warp
     #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    input: RasterFile,
 
     /// File to write
     #[arg(value_name = "OUTPUT")]

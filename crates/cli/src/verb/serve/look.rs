@@ -139,7 +139,7 @@ fn name(place: &LetterStoreLocation) -> String {
     match place {
         LetterStoreLocation::File(path) => format!("letters:{}", path.with_extension("").display()),
         LetterStoreLocation::Url(url) => {
-            let schema = url::Url::parse(url).ok().and_then(|url| {
+            let schema = url::Url::parse(url.reveal()).ok().and_then(|url| {
                 url.query_pairs().find(|(key, _)| key == "schema").map(|(_, name)| name.into_owned())
             });
             format!("letters:{}", schema.as_deref().unwrap_or("tidegate"))
@@ -372,7 +372,7 @@ mod tests {
     fn a_store_has_a_name_without_addresses() {
         for (place, expected) in [
             (".tidegate/letters.db", "letters:.tidegate/letters"),
-            ("postgres://me:secret@db.example/geo?schema=north", "letters:north"),
+            ("postgres://me@db.example/geo?schema=north", "letters:north"),
             ("postgres://db.example/geo", "letters:tidegate"),
         ] {
             assert_eq!(name(&place.parse().unwrap()), expected);

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use tidegate_client::lock::lock;
-use tidegate_client::secret::{self, SecretRef};
+use tidegate_client::secret;
 use tidegate_core::hex::hex;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
@@ -38,6 +38,7 @@ use super::dlq::map::{self, Drawing};
 use super::plan::VariableArgs;
 use super::{calls, plan};
 use crate::exit::Exit;
+use crate::given::GivenAddress;
 use crate::stop::StopSignals;
 use crate::web::{self, Answers, WebResponse};
 use crate::{log, observe, out};
@@ -80,7 +81,7 @@ pub(crate) struct Args {
     /// Dead letter store: a file, postgres://…, or env:NAME and file:PATH that contain either; can be
     /// repeated
     #[arg(long, value_name = "PLACE")]
-    dead_letters: Vec<String>,
+    dead_letters: Vec<GivenAddress>,
 
     /// Address to listen on; there is no authentication
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
@@ -222,15 +223,8 @@ fn places(args: &Args, named: &[NamedPipeline]) -> Result<Vec<LetterStoreLocatio
             args.state.display()
         ));
     }
-    for text in &args.dead_letters {
-        let place = match text.parse::<SecretRef>() {
-            Ok(from) => {
-                let held = from.fetch().map_err(|e| format!("--dead-letters {text}: {e}"))?;
-                held.reveal().parse()
-            }
-            Err(_) => text.parse(),
-        };
-        let place = place.map_err(|e: LetterError| format!("--dead-letters: {e}"))?;
+    for given in &args.dead_letters {
+        let place = LetterStoreLocation::of(given).map_err(|e| format!("--dead-letters: {e}"))?;
         if !places.contains(&place) {
             places.push(place);
         }

@@ -18,6 +18,7 @@ use tidegate_core::call::CallPolicy;
 use super::calls::time;
 use super::cloud::CloudArgs;
 use crate::exit::Exit;
+use crate::given::PlainAddress;
 use crate::out;
 
 /// The most objects put or removed concurrently.
@@ -52,7 +53,7 @@ enum Command {
     /// Upload files, replacing existing objects
     Put {
         /// The store
-        store: String,
+        store: PlainAddress,
         /// Files to upload; - for standard input
         #[arg(required = true)]
         files: Vec<PathBuf>,
@@ -73,7 +74,7 @@ enum Command {
     /// Download an object
     Get {
         /// The store
-        store: String,
+        store: PlainAddress,
         /// The object
         key: String,
         /// Output file, which appears when it is complete [default: standard output]
@@ -86,7 +87,7 @@ enum Command {
     /// List objects in key order
     Ls {
         /// The store
-        store: String,
+        store: PlainAddress,
         /// List only keys with this prefix
         #[arg(default_value = "")]
         folder: String,
@@ -97,7 +98,7 @@ enum Command {
     /// Remove objects; missing objects are not an error
     Rm {
         /// The store
-        store: String,
+        store: PlainAddress,
         /// Keys of the objects
         #[arg(required = true)]
         keys: Vec<String>,
@@ -105,7 +106,7 @@ enum Command {
     /// Copy an object within the store
     Cp {
         /// The store
-        store: String,
+        store: PlainAddress,
         /// The object
         from: String,
         /// Key of the copy

@@ -48,7 +48,11 @@ fn the_first_line_is_the_address_and_the_last_the_statistics() {
     let addr = address["addr"].as_str().unwrap().parse().unwrap();
     assert_eq!(address["url"], format!("http://{addr}"));
     let ask = |q: &str| {
-        send(addr, format!("GET /geocode?q={q} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes()).status
+        send(
+            addr,
+            format!("GET /geocode?q={q} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+        .status
     };
     assert_eq!([ask("a"), ask("b"), ask("c")], [200, 429, 429]);
     let mut rest = String::new();
@@ -65,8 +69,12 @@ fn text_tells_the_url_alone_and_quit_ends_it() {
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
     let addr = line.trim().strip_prefix("http://").unwrap().parse().unwrap();
-    let ask =
-        |target: &str| send(addr, format!("GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes());
+    let ask = |target: &str| {
+        send(
+            addr,
+            format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+    };
     let config = ask("/__config").json();
     assert_eq!(
         (&config["seed"], &config["throttle"]),

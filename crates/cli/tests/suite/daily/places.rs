@@ -2,8 +2,7 @@
 
 use crate::daily::{POLICY, addresses, run};
 
-const PLACES: [&str; 4] =
-    ["redis://user:secret@host/0", "s3://bucket/letters", "gs://bucket", "sqlite://x.db"];
+const PLACES: [&str; 4] = ["redis://user@host/0", "s3://bucket/letters", "gs://bucket", "sqlite://x.db"];
 
 #[test]
 fn a_store_of_letters_with_another_scheme_is_refused_by_every_command() {

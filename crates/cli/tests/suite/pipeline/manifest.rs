@@ -73,7 +73,7 @@ fn mistakes_are_refused_at_their_line_with_what_was_meant() {
             "source: { file: a.csv }\nsink: { postgis: { url: \"postgres://u:secret@h/d\", table: t } }",
             4,
             "secret",
-            "env:DATABASE_URL",
+            "env:NAME",
         ),
         (
             "source: { file: a.csv }\nsink: { file: b.gpkg }\nservices: { s: { key: abc } }",

@@ -256,7 +256,10 @@ fn a_signature_is_not_printed() {
     let server = serve(dir.path(), None);
     let out = dir.path().join("out.tif").display().to_string();
     for (name, code) in [("c.tif", 0), ("broken.tif", 1), ("none.tif", 1)] {
-        let address = format!("{}/raster/{name}?sig=verysecret", server.url());
+        // A signed address is a secret, so that it comes from a reference.
+        let held = dir.path().join(format!("{name}.url"));
+        fs::write(&held, format!("{}/raster/{name}?sig=verysecret", server.url())).unwrap();
+        let address = format!("file:{}", held.display());
         for args in [
             vec!["raster", "repair", &address, &out],
             vec!["raster", "repair", &address, "--dry-run", "--format", "json"],

@@ -42,7 +42,7 @@ mod sqlite;
 pub use act::{Amend, ArchivePlace, Purged};
 pub use auto::{RuleReplays, rule_spec};
 pub use incident::Incident;
-pub use location::LetterStoreLocation;
+pub use location::{LetterStoreLocation, StoreUrl};
 pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
@@ -152,7 +152,7 @@ impl LetterStore {
     pub fn open(place: &LetterStoreLocation) -> Result<LetterStore> {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::open(path)?),
-            LetterStoreLocation::Url(url) => postgres::open(url)?,
+            LetterStoreLocation::Url(url) => postgres::open(url.reveal())?,
         };
         let mut store = LetterStore {
             db,
@@ -175,7 +175,7 @@ impl LetterStore {
         let db: Box<dyn Db> = match place {
             LetterStoreLocation::File(path) if !path.exists() => return Ok(None),
             LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::look(path)?),
-            LetterStoreLocation::Url(url) => match postgres::look(url)? {
+            LetterStoreLocation::Url(url) => match postgres::look(url.reveal())? {
                 Some(db) => db,
                 None => return Ok(None),
             },

@@ -99,7 +99,8 @@ pub struct Action {
     /// Whether a run that would end with 0 ends with 5 if the alert fired.
     pub exit_code: bool,
 
-    /// A URL to which the alert is posted as JSON.
+    /// A URL to which the alert is posted as JSON, or `env:NAME` or `file:PATH` that contains it: the address of
+    /// a chat is a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub webhook: Option<String>,

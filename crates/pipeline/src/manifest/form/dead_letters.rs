@@ -20,7 +20,8 @@ pub struct DeadLetters {
     pub store: Option<String>,
 
     /// A queue to which every dead letter of a task is published, too, with the reason in its
-    /// headers: a URL as in `source.queue`. The letter is in the store first.
+    /// headers: a URL as in `source.queue`, or `env:NAME` or `file:PATH` that contains it. The letter is in the
+    /// store first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"amqp://localhost/geotasks.dead")]
     pub also: Option<String>,

@@ -28,7 +28,7 @@ use super::{
     TaskEnd, TaskTable, WORKER_MARK, tasks,
 };
 use crate::manifest::{SinkTable, WriteMode};
-use crate::secret::SecretRef;
+use crate::secret::fetch_given;
 use crate::step::SeenKey;
 use layout::{TableLayout, TableNeeds, sql_type};
 
@@ -70,11 +70,7 @@ pub(crate) fn quote(name: &str) -> Result<String, String> {
 
 /// The connection settings of a reference or a URL without a password.
 pub(crate) fn config(url: &str) -> Result<BoundedConfig, String> {
-    let text = match url.parse::<SecretRef>() {
-        Ok(from) => from.fetch().map_err(|e| e.to_string())?.reveal().to_owned(),
-        Err(_) => url.to_owned(),
-    };
-    let mut bounded = BoundedConfig::parse(&text)?;
+    let mut bounded = BoundedConfig::parse(fetch_given(url)?.reveal())?;
     // A session whose client is gone ends, and its locks with it.
     let options = format!(
         "-c TimeZone=UTC -c client_min_messages=warning -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 {}",
