@@ -239,7 +239,7 @@ fn main() {
     println!("  SQLite      {single:>9.0} letters/s   64 single producers");
     if let Some(url) = &args.postgres {
         let schema = format!("bench_letters_{}", std::process::id());
-        let place = LetterStoreLocation::Url(format!("{url}?schema={schema}"));
+        let place = format!("{url}?schema={schema}").parse().unwrap();
         let letters = Letters::open(&place).unwrap();
         println!("  PostgreSQL  {:>9.0} letters/s", batches(&letters, 0, args.letters));
         println!("  PostgreSQL  {:>9.0} letters/s   64 single producers", singles(&letters, 500_000_000));

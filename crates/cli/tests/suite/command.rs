@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "init",
     "plan",
     "run",

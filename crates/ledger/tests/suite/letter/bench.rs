@@ -35,7 +35,7 @@ impl Bench {
         let schema = format!("letters_{}_{n}", std::process::id());
         let url = format!("{}?schema={schema}", server());
         Bench {
-            place: LetterStoreLocation::Url(url),
+            place: url.parse().unwrap(),
             dir: tempfile::tempdir().unwrap(),
             schema: Some((server(), schema)),
         }
