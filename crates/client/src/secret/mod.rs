@@ -85,14 +85,16 @@ fn know(secret: &Secret) {
     let mut known = redactor();
     known.add(secret);
     let value = secret.reveal();
-    // The path of a webhook is its credential.
-    if let Ok(url) = url::Url::parse(value)
+    let all = in_url::find(value);
+    // A web address that is a secret and holds no other one: the path of a webhook is its credential.
+    if all.is_empty()
+        && let Ok(url) = url::Url::parse(value)
         && matches!(url.scheme(), "http" | "https")
         && url.path().len() >= PATH_BYTES_MIN
     {
         known.add(&Secret::new(url.path().to_owned()));
     }
-    for found in in_url::find(value) {
+    for found in all {
         let part = value.get(found.place.clone()).unwrap_or_default();
         let plain = in_url::decoded(part);
         if found.what == SecretInUrl::Password {
@@ -100,6 +102,10 @@ fn know(secret: &Secret) {
             let user = in_url::decoded(before.rsplit('/').next().unwrap_or_default());
             let basic = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, format!("{user}:{plain}"));
             known.add(&Secret::new(basic));
+            // `postgres:postgres@` is a name, too, that would be masked in every line.
+            if plain == user {
+                continue;
+            }
         }
         known.add(&Secret::new(part.to_owned()));
         known.add(&Secret::new(plain));
