@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_the_schema_says_of_references_is_what_is_checked() {
         let mut found = Vec::new();
-        texts(&crate::manifest::schema::bare(), &mut Vec::new(), &mut found);
+        texts(crate::manifest::schema::bare(), &mut Vec::new(), &mut found);
         assert!(found.len() > 300, "{}", found.len());
         for (path, said) in &found {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
