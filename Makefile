@@ -57,10 +57,10 @@ deny: ## the dependencies: licences, banned crates, sources (deny.toml), and a l
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 .PHONY: features
-features: ## the libraries without what is optional: no PostgreSQL, Redis, NATS, GeoParquet or object stores
+features: ## the client alone, and the program without what is optional: no brokers, PostgreSQL, GeoParquet or object stores
 	$(CARGO) check --locked -p tidegate-client
 	! $(CARGO) tree --locked -p tidegate-client --features tower -e normal --prefix none | grep -E 'sqlite|postgres|parquet|arrow|object_store|redis|nats'
-	$(CARGO) check --locked -p tidegate-pipeline --no-default-features
+	$(CARGO) check --locked -p tidegate --no-default-features
 	# Its table of waiting threads does not survive a fork (docs/decisions/python.md).
 	! $(CARGO) tree --locked --workspace -i tokio -e features --prefix none | grep 'tokio feature "parking_lot"'
 
