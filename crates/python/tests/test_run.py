@@ -150,7 +150,7 @@ def test_runs_of_one_loop_go_on_at_once_and_can_be_cancelled(here, chaos):
         beside = asyncio.create_task(tick())
         report = await tidegate.run_async(manifest(server.url))
         beside.cancel()
-        other = asyncio.create_task(tidegate.run_async(manifest(server.url, id="other"), state="other"))
+        other = asyncio.create_task(tidegate.run_async(manifest(server.url, id="other"), state=".tidegate/other"))
         await asyncio.sleep(0.1)
         other.cancel()
         with pytest.raises(asyncio.CancelledError):

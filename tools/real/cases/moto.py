@@ -73,7 +73,7 @@ RECORD = '{"type":"Feature","properties":{"code":"A","v":"x"},"geometry":null}\n
 
 
 def retention(s, w, n):
-    """An open letter past its retention is archived in the bucket, read from there and compared, then deleted."""
+    """An open letter past its retention is archived in the bucket by the next run, read from there and compared, then deleted."""
     place = w.place(n)
     for name, text in (("m.yaml", MANIFEST), ("in.geojsonl", RECORD)):
         with open(os.path.join(place, name), "w", encoding="utf-8") as file:
@@ -82,6 +82,9 @@ def retention(s, w, n):
     tidegate("run", "m.yaml", cwd=place, env=env).ok(4)
     with sqlite3.connect(os.path.join(place, ".tidegate/letters.db")) as letters:
         letters.execute("UPDATE letter SET retain_ms = 1")
+    with open(os.path.join(place, "in.geojsonl"), "w", encoding="utf-8") as file:
+        file.write(RECORD.replace('"x"', '"1"'))
+    tidegate("run", "m.yaml", cwd=place, env=env).ok()
     left = tidegate("dlq", "ls", "--closed", "--format", "json", cwd=place, env=env).ok()
     if left.result:
         raise Failed(f"the letter is still there: {left.out} {left.err}")

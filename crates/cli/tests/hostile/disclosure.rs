@@ -332,3 +332,24 @@ fn the_action_and_the_hooks_read_no_variable() {
     let told = format!("{}{}", String::from_utf8_lossy(&made.stdout), String::from_utf8_lossy(&made.stderr));
     assert!(made.status.success() && !told.contains(SECRET) && told.contains("${SECRET}"), "{told}");
 }
+
+#[test]
+fn a_named_manifest_is_no_link_out_of_the_repository_and_no_pipe() {
+    let dir = Workdir::new();
+    std::fs::create_dir_all(dir.path("repository/.git")).unwrap();
+    dir.write("outside.yaml", &format!("include: ci.yaml\npipeline: {SECRET}\npassword: {SECRET}\n"));
+    symlink("../outside.yaml", dir.path("repository/link.yaml")).unwrap();
+    symlink("/dev/zero", dir.path("repository/zero.yaml")).unwrap();
+    symlink("/proc/self/environ", dir.path("repository/environ.yaml")).unwrap();
+    let made = Command::new("mkfifo").arg(dir.path("repository/pipe.yaml")).status().unwrap();
+    assert!(made.success());
+    for name in ["link", "zero", "environ", "pipe"] {
+        let file = format!("repository/{name}.yaml");
+        for verb in ["validate", "simulate"] {
+            let ran = ran(&dir, &[verb, "--no-env", &file]);
+            assert_eq!(ran.code, 2, "{verb} {file}: {} {}", ran.stdout, ran.stderr);
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(said.contains(name) && !said.contains(SECRET), "{verb} {file}: {said}");
+        }
+    }
+}

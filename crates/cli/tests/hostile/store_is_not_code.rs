@@ -541,3 +541,33 @@ fn a_checkpoint_leads_to_no_other_host() {
     assert!(refused.stderr.contains("link to the next page"), "{}", refused.stderr);
     assert_eq!(evil.connections(), 0, "{}", refused.stderr);
 }
+
+#[test]
+fn views_and_triggers_of_a_store_are_not_executed() {
+    const ENDLESS: &str = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x)";
+    let desk = crate::limits::Desk::new();
+    desk.write("in.geojsonl", b"{\"type\":\"Feature\",\"properties\":{\"id\":\"x\"},\"geometry\":null}\n");
+    desk.write(
+        "m.yaml",
+        b"pipeline:\n  id: p\n  source: { file: in.geojsonl }\n  steps: [{ coerce: { fields: { id: int } } }]
+  sink: { file: out.geojsonl }\n  dead_letters: { store: letters.db, incident_share: 1.0 }
+  retry_policy: { max_attempts: 2, base_delay: 10ms, retryable_status_codes: [503] }
+  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }\n",
+    );
+    let _ = desk.faults(&["run", "m.yaml"], &[4]);
+    let db = rusqlite::Connection::open(desk.path().join("letters.db")).unwrap();
+    let letters: i64 = db.query_row("SELECT count(*) FROM letter", [], |row| row.get(0)).unwrap();
+    assert_eq!(letters, 1);
+    db.execute_batch(&format!(
+        "CREATE TRIGGER evil BEFORE UPDATE ON letter BEGIN SELECT max(n) FROM ({ENDLESS} SELECT n FROM x); END;
+         ALTER TABLE incident RENAME TO incident_old;
+         CREATE VIEW incident AS {ENDLESS} SELECT o.* FROM x, incident_old o UNION ALL SELECT o.* FROM incident_old o"
+    ))
+    .unwrap();
+    // Each ends by itself within the processor time of a desk; the trigger does nothing, and the view is refused.
+    let held = desk.faults(&["dlq", "hold", "--store", "letters.db", "--all", "--why", "test"], &[0, 1, 2]);
+    let listed = desk.faults(&["dlq", "incidents", "--store", "letters.db"], &[1, 2]);
+    for fault in held.iter().chain(&listed) {
+        assert!(fault.starts_with("the place is not named"), "{fault}");
+    }
+}

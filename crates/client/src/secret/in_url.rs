@@ -49,6 +49,9 @@ pub fn secret_in_url(value: &str) -> Option<SecretInUrl> {
     if let Some(found) = find(value).first() {
         return Some(found.what);
     }
+    if has_server_password(value) {
+        return Some(SecretInUrl::Password);
+    }
     // `password=` of a connection string such as `host=db user=me password=…`.
     let words = || value.split_whitespace().filter_map(|word| word.split_once('='));
     let is_string =
@@ -67,6 +70,17 @@ pub fn secret_in_url(value: &str) -> Option<SecretInUrl> {
     let url = Url::parse(value).ok().filter(|url| is_web(url.scheme()))?;
     let user = (!url.username().is_empty()).then_some(SecretInUrl::User);
     url.password().filter(|password| !password.is_empty()).map(|_| SecretInUrl::Password).or(user)
+}
+
+/// Whether a value that is the URL of a server has a password. Here the whole value counts, because a password
+/// may hold a quote or a space, at which a URL in a text ends, or look like a placeholder, which no server takes.
+fn has_server_password(value: &str) -> bool {
+    let Some((scheme, rest)) = value.split_once(':') else { return false };
+    let rest = rest.trim_start_matches('/');
+    let user = rest.rfind('@').and_then(|end| rest.get(..end)).unwrap_or_default();
+    let password = user.split_once(':').map(|(_, password)| password).unwrap_or_default();
+    let is_mask = password.chars().all(|c| c == '*');
+    is_server(&scheme.trim_start_matches(['"', '\'']).to_ascii_lowercase()) && !is_mask && !user.contains('?')
 }
 
 /// A text with the credentials in its URLs replaced.
@@ -214,4 +228,29 @@ fn is_server(scheme: &str) -> bool {
         family,
         "postgres" | "postgresql" | "redis" | "rediss" | "amqp" | "amqps" | "nats" | "kafka" | "mysql"
     ) || is_bus(scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_of_a_server_is_found_whatever_characters_it_has() {
+        for url in [
+            "postgres://u:it's@h/db",
+            "postgres://u:a b@h/db",
+            "redis://:a<b@h/0",
+            "amqp://u:{pw}@h/v",
+            "postgres://u:env:PW@h/db",
+            "\"postgres://u:pw@h/db\"",
+            "postgres:/u:pw@h/db",
+        ] {
+            assert_eq!(secret_in_url(url), Some(SecretInUrl::Password), "{url}");
+        }
+        for url in
+            ["postgres://u@h/db", "postgres://u:***@h/db", "postgres://h/db?options=a:b@c", "letters.db"]
+        {
+            assert_eq!(secret_in_url(url), None, "{url}");
+        }
+    }
 }

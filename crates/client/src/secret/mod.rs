@@ -19,6 +19,7 @@ pub use redact::{MASK, Redactor, is_secret_header, is_secret_query};
 use crate::lock::lock;
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -199,7 +200,14 @@ impl SecretRef {
                 if length > FILE_BYTES_MAX {
                     return Err(fail(format!("it has {length} bytes, more than {FILE_BYTES_MAX}")));
                 }
-                Zeroizing::new(std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?)
+                // A device says that it is empty, and never ends.
+                let mut text = Zeroizing::new(String::new());
+                let file = std::fs::File::open(path).map_err(|e| fail(e.to_string()))?;
+                file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| fail(e.to_string()))?;
+                if text.len() as u64 > FILE_BYTES_MAX {
+                    return Err(fail(format!("it has more than {FILE_BYTES_MAX} bytes")));
+                }
+                text
             }
         };
         let length = value.trim_end_matches(['\r', '\n']).len();

@@ -60,6 +60,13 @@ const QUERY: &[&str] = &[
     "password",
     "passwd",
     "pwd",
+    "pass",
+    "accesskey",
+    "accesskeyid",
+    "access_key",
+    "account_key",
+    "license_key",
+    "user_key",
     "subscription-key",
     "map_key",
     "sessionid",
@@ -81,7 +88,9 @@ pub fn is_secret_query(name: &str) -> bool {
     QUERY.contains(&name.as_str())
         || name.starts_with("x-amz-")
         || name.starts_with("x-goog-")
-        || ["token", "secret", "api_key", "apikey", "signature", "password"].iter().any(|w| name.contains(w))
+        || ["token", "secret", "api_key", "api-key", "apikey", "signature", "password"]
+            .iter()
+            .any(|word| name.contains(word))
 }
 
 /// Masks credentials by name and by value.

@@ -3,8 +3,9 @@
 use super::Diagnosis;
 use crate::manifest::{self, Manifest};
 use crate::sink::SinkError;
-use crate::sink::postgis::{config, could_not_connect, quote};
+use crate::sink::postgis::{config, config_of, could_not_connect, quote};
 use tidegate_client::postgres_tls::take_pairs;
+use tidegate_client::secret::mask;
 
 /// What the connections to the databases of a manifest use, and why.
 pub(super) fn connections(manifest: &Manifest) -> Vec<Diagnosis> {
@@ -39,7 +40,7 @@ fn database_url(place: &str) -> Option<String> {
 
 /// What a connection uses, and why.
 fn connection(check: &str, url: &str) -> Diagnosis {
-    let connected = config(url).map_err(|e| (e, false)).and_then(|config| {
+    let connected = config_of(url).map_err(|e| (e, false)).and_then(|config| {
         config.connect().map_err(|e| {
             let why = could_not_connect(&config, &e);
             (why.to_string(), matches!(why, SinkError::Transient { .. }))
@@ -63,8 +64,9 @@ fn connection(check: &str, url: &str) -> Diagnosis {
 /// Whether the table can be written, or created.
 pub(super) fn database(table: &manifest::SinkTable) -> Diagnosis {
     let check = "sink";
-    let told =
-        |e: &postgres::Error| e.as_db_error().map_or_else(|| e.to_string(), |db| db.message().to_owned());
+    let told = |e: &postgres::Error| {
+        e.as_db_error().map_or_else(|| e.to_string(), |db| mask(db.message()).into_owned())
+    };
     let looked = || -> Result<Diagnosis, String> {
         let config = config(&table.url)?;
         let mut client = config.connect().map_err(|e| told(&e))?;

@@ -47,7 +47,7 @@ pub use form::{
     SinceSpec, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec, TaskGeometry, TaskSource,
     ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
-pub use origin::has_flow_key;
+pub use origin::{has_flow_key, named};
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
 pub use schema::published as schema;
@@ -122,6 +122,11 @@ pub fn check_file(path: &Path, options: &ManifestOptions) -> Result<CheckedManif
     if path.is_dir() {
         let problem = ManifestProblem::whole("unreadable", "this is a directory, not a file");
         return Err(reject(problem.help("pass the manifest file in it")));
+    }
+    if options.no_env
+        && let Err(why) = origin::named(path, &options.allow_include)
+    {
+        return Err(reject(ManifestProblem::whole("unreadable", why)));
     }
     match File::open(path) {
         Ok(file) => check_reader(&name, file, options),

@@ -42,6 +42,20 @@ impl IncludeRoots {
     }
 }
 
+/// The file that a name on the command line means, where the file may be a stranger's: a link does not lead out of
+/// the repository, and a pipe or a device does not keep the check waiting.
+///
+/// # Errors
+/// When it is such a link, or no file.
+pub fn named(path: &Path, allowed: &[PathBuf]) -> Result<PathBuf, String> {
+    let found = IncludeRoots::of(path, allowed).file(path)?;
+    match fs::metadata(&found) {
+        Ok(about) if about.is_file() => Ok(found),
+        Ok(_) => Err("not a file".to_owned()),
+        Err(error) => Err(unreadable(&error).message),
+    }
+}
+
 /// The path without `..` and without links in the part that exists.
 fn plain(path: &Path) -> PathBuf {
     let start = std::env::current_dir().unwrap_or_default();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{BODY_MAX, receipt_ids};
@@ -54,6 +55,14 @@ fn failed(error: rusqlite::Error) -> QueueError {
 fn connect(path: &Path, synchronous: &str) -> Result<Connection, QueueError> {
     let connection =
         Connection::open(path).map_err(|e| QueueError::Refused(format!("{}: {e}", path.display())))?;
+    // The queue has tables only. A view or a trigger in the file was put there by somebody, and is not executed.
+    for off in [
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+    ] {
+        connection.set_db_config(off, false).map_err(failed)?;
+    }
     write_ahead(&connection, BUSY).map_err(failed)?;
     connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
     Ok(connection)

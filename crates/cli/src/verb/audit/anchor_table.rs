@@ -17,7 +17,9 @@ fn of_database(error: &postgres::Error) -> CommandFailure {
         return failure(why);
     }
     match error.as_db_error() {
-        Some(db) => failure(format!("{} ({})", db.message(), db.code().code())),
+        Some(db) => {
+            failure(format!("{} ({})", tidegate_client::secret::mask(db.message()), db.code().code()))
+        }
         None => CommandFailure(Exit::TryLater, format!("the database of the anchors: {error}")),
     }
 }

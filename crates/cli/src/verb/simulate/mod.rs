@@ -119,6 +119,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 /// The outcome, or the reason why there is none.
 fn simulate(file: &Path, args: &Args) -> Result<ScenarioOutcome, String> {
     let name = if file == Path::new("-") { STDIN.into() } else { file.to_string_lossy() };
+    let own = options(args);
+    if own.no_env && file != Path::new("-") {
+        tidegate_pipeline::manifest::named(file, &own.allow_include)
+            .map_err(|why| format!("cannot read {name}: {why}"))?;
+    }
     let text = read(file).map_err(|error| format!("cannot read {name}: {error}"))?;
     if !is_known(&text) {
         // Not a word of it is shown: it may be any file.
@@ -137,7 +142,7 @@ fn simulate(file: &Path, args: &Args) -> Result<ScenarioOutcome, String> {
     }
     let included = match &scenario.include {
         None => None,
-        Some(path) => Some(manifest::included(file, path, &options(args))?),
+        Some(path) => Some(manifest::included(file, path, &own)?),
     };
     let how =
         ScenarioOptions { seed: args.seed, trials: args.trials, compare: args.compare.clone(), included };

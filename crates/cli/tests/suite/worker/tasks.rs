@@ -135,8 +135,9 @@ fn the_layer_of_a_killed_worker_has_its_index_and_extent() {
     let rows = count("SELECT count(*) FROM parcels");
     assert!(rows > 0);
     assert_eq!(count("SELECT count(*) FROM rtree_parcels_geom"), rows);
-    let extent =
-        "SELECT min_x = 0 AND max_x = 179 AND max_y = 89 FROM gpkg_contents WHERE table_name = 'parcels'";
+    let extent = "SELECT min_x = (SELECT min(minx) FROM rtree_parcels_geom)
+        AND max_x = (SELECT max(maxx) FROM rtree_parcels_geom) AND max_y = (SELECT max(maxy) FROM rtree_parcels_geom)
+        FROM gpkg_contents WHERE table_name = 'parcels'";
     assert_eq!(count(extent), 1);
     let checkpoints = "SELECT count(*) FROM sqlite_master WHERE name = 'tidegate_checkpoint'";
     assert_eq!(count(checkpoints), 1);

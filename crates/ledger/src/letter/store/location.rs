@@ -65,21 +65,33 @@ impl LetterStoreLocation {
     pub fn of(given: &Given) -> Result<LetterStoreLocation, LetterError> {
         let url = given.fetch().map_err(|e| LetterError::Refused(e.to_string()))?;
         let of = given.reference().map(|from| format!("{from}: ")).unwrap_or_default();
-        if of.is_empty() || url.reveal().parse::<Given>() != Err(GivenError::NotARef) {
-            return match scheme(url.reveal()) {
-                None => Ok(LetterStoreLocation::File(url.reveal().into())),
-                Some("postgres" | "postgresql") => {
-                    Ok(LetterStoreLocation::Url(StoreUrl { url, from: given.reference().cloned() }))
-                }
-                // The rest of the location may hold a password.
-                Some(other) => Err(LetterError::Refused(format!(
-                    "{of}{other}:// cannot hold dead letters; use a file, or postgres://user@host/db?schema=NAME"
-                ))),
-            };
+        let is_another = match url.reveal().parse::<Given>() {
+            Ok(held) => held.reference().is_some(),
+            Err(why) => why == GivenError::NotARef,
+        };
+        if !of.is_empty() && is_another {
+            return Err(LetterError::Refused(format!(
+                "{of}this holds another reference; it must hold a file name or a URL"
+            )));
         }
-        Err(LetterError::Refused(format!(
-            "{of}this holds another reference; it must hold a file name or a URL"
-        )))
+        let text = url.reveal().trim();
+        // Never a file whose name is a URL with its password, such as one in quotes or without its slashes.
+        let is_database = ["postgres:", "postgresql:", "password="].iter().any(|word| text.contains(word));
+        if scheme(text).is_none() && (text != url.reveal() || text.starts_with(['"', '\'']) || is_database) {
+            return Err(LetterError::Refused(format!(
+                "{of}this is neither a file name nor a URL; write postgres://user@host/db?schema=NAME, without quotes or spaces around it"
+            )));
+        }
+        match scheme(url.reveal()) {
+            None => Ok(LetterStoreLocation::File(url.reveal().into())),
+            Some("postgres" | "postgresql") => {
+                Ok(LetterStoreLocation::Url(StoreUrl { url, from: given.reference().cloned() }))
+            }
+            // The rest of the location may hold a password.
+            Some(other) => Err(LetterError::Refused(format!(
+                "{of}{other}:// cannot hold dead letters; use a file, or postgres://user@host/db?schema=NAME"
+            ))),
+        }
     }
 }
 
@@ -125,6 +137,14 @@ mod tests {
             "env:NO SUCH",
             "ENV:LETTERS",
             "file:",
+            "'postgres://u:secret@h/db'",
+            "\"postgres://u:secret@h/db\"",
+            "postgres:/u:secret@h/db",
+            "postgres:u:secret@h/db",
+            "jdbc:postgresql:h?password=secret",
+            "host=h password=secret",
+            "postgres://u:it's secret@h/db",
+            "postgres://u:{secret}@h/db",
         ] {
             let why = other.parse::<LetterStoreLocation>().unwrap_err();
             assert!(matches!(why, LetterError::Refused(_)), "{other}");

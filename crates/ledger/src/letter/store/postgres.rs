@@ -13,6 +13,7 @@ use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_ch
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use tidegate_client::postgres_tls::take_pairs;
+use tidegate_client::secret::mask;
 use tidegate_core::classify;
 
 /// Opens a store and creates it if it does not exist.
@@ -139,7 +140,8 @@ fn failed(error: &postgres::Error) -> LetterError {
 /// The message of the server, which the `Display` of the error omits.
 fn said(error: &postgres::Error) -> String {
     match error.as_db_error() {
-        Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        // It may quote the password that it was sent.
+        Some(db) => format!("{} ({})", mask(db.message()), db.code().code()),
         None => error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     }
 }

@@ -7,6 +7,7 @@ use super::schema::{self, VERSION};
 use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::LetterError;
 use crate::sql::{SQLITE, Sql};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,13 @@ CREATE VIRTUAL TABLE IF NOT EXISTS said USING fts5 (
 );
 ";
 
+/// A store has tables only. A view or a trigger in the file was put there by somebody, and is not executed.
+fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false).map(|_| ())
+}
+
 impl Sqlite {
     pub(super) fn open(path: &Path) -> Result<Sqlite> {
         let at = |e: &dyn std::fmt::Display| LetterError::Store(format!("{}: {e}", path.display()));
@@ -33,6 +41,7 @@ impl Sqlite {
         // Only the owner may read letters.
         durable::private(path).map_err(|e| at(&e))?;
         let connection = Connection::open(path).map_err(|e| at(&e))?;
+        harden(&connection).map_err(|e| at(&e))?;
         let mut db = Sqlite { connection };
         db.prepare().map_err(|e| at(&e))?;
         Ok(db)
@@ -56,6 +65,7 @@ impl Sqlite {
         };
         let connection = connection.map_err(|e| at(&e))?;
         connection.busy_timeout(Duration::from_secs(30)).map_err(|e| at(&e))?;
+        harden(&connection).map_err(|e| at(&e))?;
         Ok(Sqlite { connection })
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use postgres::error::SqlState;
 use sha2::{Digest, Sha256};
+use tidegate_client::secret::mask;
 use tidegate_core::Code;
 use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
@@ -70,7 +71,12 @@ pub(crate) fn quote(name: &str) -> Result<String, String> {
 
 /// The connection settings of a reference or a URL without a password.
 pub(crate) fn config(url: &str) -> Result<BoundedConfig, String> {
-    let mut bounded = BoundedConfig::parse(fetch_given(url)?.reveal())?;
+    config_of(fetch_given(url)?.reveal())
+}
+
+/// The same of a URL that was fetched.
+pub(crate) fn config_of(url: &str) -> Result<BoundedConfig, String> {
+    let mut bounded = BoundedConfig::parse(url)?;
     // A session whose client is gone ends, and its locks with it.
     let options = format!(
         "-c TimeZone=UTC -c client_min_messages=warning -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 {}",
@@ -82,9 +88,10 @@ pub(crate) fn config(url: &str) -> Result<BoundedConfig, String> {
 
 /// Classifies an error of the database.
 pub(crate) fn judge(e: &postgres::Error) -> SinkError {
+    // A server may quote the password that it was sent.
     let message = e
         .as_db_error()
-        .map_or_else(|| e.to_string(), |db| format!("{} ({})", db.message(), db.code().code()));
+        .map_or_else(|| e.to_string(), |db| format!("{} ({})", mask(db.message()), db.code().code()));
     let Some(state) = e.code() else {
         let message =
             if no_reply(e) { "no reply from the database within reply_timeout".to_owned() } else { message };

@@ -158,7 +158,8 @@ fn failed(e: &Error) -> QueueError {
         let cause = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
         return QueueError::Unreachable(format!("{cause} (is the database running?)"));
     };
-    let message = format!("{} ({})", db.message(), db.code().code());
+    // A server may quote the password that it was sent.
+    let message = format!("{} ({})", tidegate_client::secret::mask(db.message()), db.code().code());
     match db.code().code().get(..2) {
         // Connection, deadlock, lock, resources, shutdown, input and output.
         Some("08" | "40" | "53" | "55" | "57" | "58") => QueueError::Unreachable(message),

@@ -7,6 +7,7 @@ use super::address::ServerAddress;
 use super::backend::{FleetBackend, KnownLane, LaneClaim, LeaseKey};
 use super::{CHECKPOINT_KEPT, LEASE};
 use crate::postgres_tls::{NAMES, PostgresConnection, TlsSettings, take_pairs, tls_failure};
+use crate::secret::mask;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use std::error::Error as _;
@@ -118,7 +119,8 @@ fn failed(why: &Error) -> io::Error {
         return io::Error::other(what);
     }
     let said = match why.as_db_error() {
-        Some(said) => said.message().to_owned(),
+        // A server may quote the password that it was sent.
+        Some(said) => mask(said.message()).into_owned(),
         None => why.source().map_or_else(|| why.to_string(), ToString::to_string),
     };
     let advice = match why.code() {
