@@ -124,7 +124,7 @@ pub fn check_file(path: &Path, options: &ManifestOptions) -> Result<CheckedManif
         return Err(reject(problem.help("pass the manifest file in it")));
     }
     if options.no_env
-        && let Err(why) = origin::named(path, &options.allow_include)
+        && let Err(why) = named(path, &options.allow_include)
     {
         return Err(reject(ManifestProblem::whole("unreadable", why)));
     }
