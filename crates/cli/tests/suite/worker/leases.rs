@@ -27,6 +27,12 @@ fn a_worker_that_was_stopped_for_longer_than_its_lease_cannot_write() {
     let first = Running::of(first);
     wait_for("the first worker has claimed the tasks", || dir.path("gate.here").exists());
     first.signal("STOP");
+    // Not in the middle of a write: SQLite would keep everybody out until it goes on.
+    while ["tasks.db", "parcels.gpkg"].iter().any(|file| is_locked(&dir.path(file))) {
+        first.signal("CONT");
+        std::thread::sleep(Duration::from_millis(20));
+        first.signal("STOP");
+    }
     // The lease ends, and another worker does the tasks.
     until_empty(&dir);
     assert_eq!(rows(&dir, "parcels"), each_once(0..10));
@@ -36,6 +42,13 @@ fn a_worker_that_was_stopped_for_longer_than_its_lease_cannot_write() {
     assert_eq!(rows(&dir, "parcels"), each_once(0..10), "{}", ran.stderr);
     assert_eq!(ran.json()["pipelines"][0]["taken_over"], 10, "{}", ran.stderr);
     assert_eq!(states(&dir, "parcels"), [("done".to_owned(), 10)].into());
+}
+
+/// Whether a process is writing to a database.
+fn is_locked(file: &std::path::Path) -> bool {
+    let db = rusqlite::Connection::open(file).unwrap();
+    db.busy_timeout(Duration::ZERO).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
 }
 
 #[test]
